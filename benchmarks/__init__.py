@@ -1,4 +1,4 @@
-"""Benchmarks: time and memory of the losses, of the fused operator, of decoding and of a training step, beside a baseline.
+"""Benchmarks: time and memory of losses, fused operator, decoding and training steps, relative to a baseline.
 
 python -m benchmarks --help
 python -m benchmarks.training_speed --help

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure time and memory of the losses, of the fused operator and of decoding."""
+"""``python -m benchmarks``: measure time and memory of losses, fused operator and decoding."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the fi
 
 @app.command("losses")
 def losses_command(
-    loss: Annotated[list[str] | None, typer.Option(help="Loss to measure; may be repeated. Default: all.")] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="Loss to measure; repeatable. Default: all.")] = None,
     tokens: Tokens = 1024,
     vocab_size: Annotated[int, typer.Option(min=2048, help="Vocabulary size (columns of the logits).")] = 49152,
     numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
@@ -72,19 +72,19 @@ def losses_command(
 
 @app.command("fused")
 def fused_command(
-    shape: Annotated[list[str] | None, typer.Option(help="Shape VxH of the head; may be repeated. Default: 128256x4096.")] = None,
-    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens; may be repeated. Default: 8192.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="Shape VxH of the head; repeatable. Default: 128256x4096.")] = None,
+    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens; repeatable. Default: 8192.")] = None,
     numeric_tokens: Annotated[
-        list[int] | None, typer.Option(help="10, 110, 1110 or 11110; may be repeated. Default: 10 and 1110.")
+        list[int] | None, typer.Option(help="10, 110, 1110 or 11110; repeatable. Default: 10 and 1110.")
     ] = None,
-    loss: Annotated[list[str] | None, typer.Option(help="Loss; may be repeated. Default: smmd, ntil and number.")] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="Loss; repeatable. Default: smmd, ntil and number.")] = None,
     dtype: Dtype = "bfloat16",
     device: Device = "cuda",
     repeats: Repeats = 7,
     json_file: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(help="Plot time and memory to this .png, .svg or .pdf file.")] = None,
 ) -> None:
-    """Measure time and peak memory of head, cross-entropy and numeric term in one operator, relative to the matrix products."""
+    """Measure time and peak memory of the fused operator (head, CE and numeric term), relative to the matrix products."""
     with console.status("measuring") as status:
         result = bench_fused(
             shape or ("128256x4096",),
@@ -113,15 +113,15 @@ def fused_command(
 @app.command("decode")
 def decode_command(
     model: Annotated[
-        str, typer.Argument(help="tiny, smollm2, llama-1b (random weights), or the folder of a run whose model was kept.")
+        str, typer.Argument(help="tiny, smollm2, llama-1b (random weights), or the folder of a run with its weights.")
     ] = "tiny",
-    width: Annotated[list[int] | None, typer.Option(min=1, help="Beam width; may be repeated.")] = None,
+    width: Annotated[list[int] | None, typer.Option(min=1, help="Beam width; repeatable.")] = None,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts.")] = 128,
-    samples: Annotated[int, typer.Option(min=1, help="Samples per prompt that the search is compared with.")] = 32,
-    reference: Annotated[int, typer.Option(min=2, help="Fresh samples per prompt that both are judged by.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Prompts at a time.")] = 64,
-    many: Annotated[int, typer.Option(min=1, help="Prompts to search once more, for time and memory.")] = 1000,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to train tiny.")] = 300,
+    samples: Annotated[int, typer.Option(min=1, help="Samples per prompt to compare the search with.")] = 32,
+    reference: Annotated[int, typer.Option(min=2, help="Fresh samples per prompt to evaluate both on.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts per batch.")] = 64,
+    many: Annotated[int, typer.Option(min=1, help="Prompts of an additional search, for time and memory.")] = 1000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of tiny.")] = 300,
     dtype: Dtype = "float32",
     device: Device = "cpu",
     repeats: Repeats = 5,
@@ -174,7 +174,7 @@ def decode_command(
             "medians."
         )
     else:
-        console.print("The weights are random: only costs are measured.")
+        console.print("Random weights: only costs are measured.")
     console.print(
         f"{result.many_prompts:,} prompts with width 16, {result.batch_size} at a time: {result.many_ms / 1000:,.1f} s, peak "
         f"{result.many_peak_mib:,.0f} MiB. Reading the tokenizer, once: {result.finder_ms:,.0f} ms."

@@ -1,14 +1,14 @@
-r"""Cost and quality of a model's distribution over numbers, relative to a greedy answer and to samples of the same prompts.
+r"""Cost and quality of a model's distribution over numbers, relative to greedy answers and to samples of the same prompts.
 
-Quality is measured against R fresh samples y of each prompt, drawn once and not timed; F is the model's distribution, D the one
-to judge (found by the search, or made of samples):
+Quality is measured with R fresh samples y of each prompt, drawn once and not timed; F is the model's distribution, D the one to
+evaluate (from the search or from samples):
 
-    covers        share of the y that lie between the 0.5 % and the 99.5 % quantile of D
+    covers        share of the y between the 0.5 % and the 99.5 % quantile of D
     excess CRPS   mean CRPS(D, y) - E|Y - Y'| / 2 = integral of (D(x) - F(x))^2 dx, relative to E|Y - Y'| / 2
 
-The first asks whether anything is missing, the second whether it has the right weight. Both expectations are estimated without
-bias. D = F has an excess of 0, and n samples one of 1/n: an excess of 0.01 is worth 100 samples. The model's greedy answer has
-no distribution. Samples without a number in the grammar's form are left out of both, as D is the distribution given a number.
+The first checks for missing mass, the second for correct weights. Both estimates are unbiased. D = F has an excess of 0, and n
+samples one of 1/n: an excess of 0.01 equals 100 samples. Greedy answers have no distribution. Samples without a number in the
+grammar's format are left out of both, since D is conditional on a number.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class DecodeWorkload:
         model: with ``generate``.
         tokenizer: of the model.
         batch: the model's inputs, padded on the left, for the prompts of these indices.
-        prompts: how many there are.
+        prompts: number of prompts.
         grammar: of the answers.
         max_new_tokens: of ``generate``.
-        end_token_ids: what ends an answer.
-        pad_token_id: what fills answers that have ended.
-        truths: the right answers, if they are known.
-        trained: whether the model's numbers mean anything; without, only costs are measured.
+        end_token_ids: tokens that end an answer.
+        pad_token_id: padding of finished answers.
+        truths: the correct answers, if known.
+        trained: whether the model is trained; if not, only costs are measured.
     """
 
     name: str
@@ -70,7 +70,7 @@ class DecodeWorkload:
 
 @dataclass(frozen=True)
 class DecodeCost:
-    """A way to decode: what it costs for all prompts, and how good its distribution is.
+    """Cost and quality of a decoding method on all prompts.
 
     Attributes:
         name: ``greedy``, ``32 samples``, ``width 8``.
@@ -78,9 +78,9 @@ class DecodeCost:
         to_greedy: the time relative to greedy answers; median over rounds.
         to_samples: the time relative to samples.
         passes: forward passes of the model.
-        sequences: sequences in these passes, all together.
+        sequences: total number of sequences in these passes.
         peak_mib: memory beyond the model's.
-        covered: the share of the model's probability that the distribution holds; mean over prompts.
+        covered: share of the model's probability in the distribution; mean over prompts.
         covers: see above; mean over prompts.
         excess_crps: see above.
         absolute_error: mean absolute error of the answer: the greedy one, or the distribution's median.
@@ -131,7 +131,7 @@ def bench_decode(
     many: int = 1000,
     progress: Callable[[str], object] = lambda stage: None,
 ) -> DecodeBench:
-    """Measure a workload. ``many`` prompts are searched once more with the default width, for the memory that they take."""
+    """Measure a workload. Also search ``many`` prompts with the default width, for time and memory."""
     device = workload.model.device
     run = _Runs(workload, batch_size)
     progress("reading the tokenizer")
@@ -193,7 +193,7 @@ def bench_decode(
 
 @dataclass
 class _Runs:
-    """The ways to decode all prompts of a workload, in batches."""
+    """Decoding methods for all prompts of a workload, in batches."""
 
     workload: DecodeWorkload
     batch_size: int
@@ -284,7 +284,7 @@ def counted(model: Any) -> Iterator[Count]:
 
 
 def _quality(name: str, result: Any, drawn: list[list[Decimal]], truths: Sequence[Decimal] | None) -> dict[str, float | None]:
-    """Return the measures of a cost that are about quality."""
+    """Return the quality metrics of a :class:`DecodeCost`."""
     if name == "greedy":
         return {"absolute_error": _absolute_error(result, truths)}
     found = [
@@ -309,14 +309,14 @@ def _of_samples(numbers: list[Decimal | None]) -> NumberDistribution | None:
 
 
 def _absolute_error(answers: Sequence[Decimal | None], truths: Sequence[Decimal] | None) -> float | None:
-    """Return the mean absolute error; None where a truth or an answer is missing."""
+    """Return the mean absolute error; None if a truth or an answer is missing."""
     if truths is None or any(answer is None for answer in answers):
         return None
     return fmean(abs(float(answer - truth)) for answer, truth in zip(answers, truths, strict=True) if answer is not None)
 
 
 def covers(found: NumberDistribution, drawn: Sequence[Decimal]) -> float:
-    """Return the share of the drawn numbers that lie between the 0.5 % and the 99.5 % quantile.
+    """Return the share of the drawn numbers between the 0.5 % and the 99.5 % quantile.
 
     Examples:
         >>> covers(NumberDistribution([1, 2, 3], [0.2, 0.3, 0.5]), [Decimal(2), Decimal(3), Decimal(4), Decimal(1)])

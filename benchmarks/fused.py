@@ -1,7 +1,7 @@
-"""Time and memory of the fused operator, relative to its matrix products, beside plain and other fused cross-entropies.
+"""Time and memory of the fused operator, relative to its matrix products, next to plain and other fused cross-entropies.
 
-A case is one shape of head and one number of tokens; its measurements are interleaved. Before any of them, the operator's loss
-and gradients are compared with float64. A case that is less exact than the plain path raises an error.
+A case is one head shape and one number of tokens; its measurements are interleaved. First, the operator's loss and gradients are
+compared with float64; if they are less accurate than the plain path, the case raises an error.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from numerate.objective import NumericObjective
 from numerate.targets.soft_targets import SoftTargets
 
 SHAPES = ("49152x576", "128256x4096", "152064x3584", "262144x2304")  # of well-known models
-LOW_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
-FROZEN_MIB = 512.0  # of logits at a time, for a head without a gradient
+LOW_MIB = 256.0  # of logits per chunk, with the head's gradient accumulated in its dtype
+FROZEN_MIB = 512.0  # of logits per chunk, for a head without a gradient
 CHECK_TOKENS = 264
-SLACK = 1.02  # how much larger than the plain path's an error may be by chance
+SLACK = 1.02  # tolerated ratio of the error to that of the plain path
 SOFT = "CE, soft targets"
 FLOOR = 4e-6  # relative errors below this are due to the order of float32 sums
 
@@ -80,7 +80,7 @@ def bench_fused(
     repeats: int = 7,
     progress: Callable[[str], object] = lambda case: None,
 ) -> FusedBench:
-    """Measure every shape with every number of tokens. ``progress`` is called with the name of each case before it begins."""
+    """Measure every shape with every number of tokens. ``progress`` is called with the name of each case before it starts."""
     for name in losses:
         check_choice("loss", name, tuple(LOSSES))
     check_choice("dtype", dtype, tuple(DTYPES))
@@ -102,7 +102,7 @@ def parse_shape(shape: str) -> tuple[int, int]:
 
 
 class Workload:
-    """Hidden states, head and labels, and the ways to compute their gradients."""
+    """Hidden states, head and labels, and the functions to compute their gradients."""
 
     def __init__(self, shape: tuple[int, int], tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         vocab_size, hidden_size = shape
@@ -126,20 +126,20 @@ class Workload:
         return bench_soft_targets(labels, bench_vocab(10, self.vocab_size))
 
     def clear(self, *, cache: bool = False) -> None:
-        """Delete the gradients and, if asked for, free cached device memory."""
+        """Delete the gradients and, with ``cache``, free cached device memory."""
         self.hidden.grad = self.weight.grad = None
         if cache and self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     @torch.no_grad()
     def products(self, count: int = 3) -> tuple[Tensor, ...]:
-        """Compute what every way needs: logits, and the gradients of hidden states and head."""
+        """Compute the required products: logits, and the gradients of hidden states and head."""
         h = self.hidden[0]
         logits = h @ self.weight.T
         return (logits, logits @ self.weight) if count == 2 else (logits, logits @ self.weight, logits.T @ h)
 
     def plain_ce(self, labels: Tensor) -> None:
-        """Compute cross-entropy as training scripts do, on float32 logits."""
+        """Compute cross-entropy on float32 logits, as training scripts do."""
         self.clear()
         logits = (self.hidden @ self.weight.T).float()
         F.cross_entropy(logits.view(-1, self.vocab_size), labels.view(-1)).backward()
@@ -163,8 +163,8 @@ def _measure(workload: Workload, variants: dict[str, tuple[str, int]], repeats: 
     for name, (error, plain) in errors.items():
         if not error <= plain * SLACK + FLOOR:
             raise ArithmeticError(
-                f"{name} has an error of {error:.2e}, and the plain path one of {plain:.2e}, against float64: no speed is shown "
-                "for a wrong result."
+                f"{name} has an error of {error:.2e} against float64, the plain path {plain:.2e}: no speed is reported for a "
+                "wrong result."
             )
     works = _works(workload, variants)
     did_not_fit = tuple(name for name, work in works.items() if not _fits(work, workload))
@@ -202,7 +202,7 @@ def _works(workload: Workload, variants: dict[str, tuple[str, int]]) -> dict[str
 
 
 def _fits(work: Work, workload: Workload) -> bool:
-    """Return whether the device has enough memory for it."""
+    """Whether the device has enough memory for ``work``."""
     try:
         work()
     except torch.OutOfMemoryError:

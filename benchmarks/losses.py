@@ -1,4 +1,4 @@
-"""Time and memory of cross-entropy plus each loss, relative to cross-entropy alone; speed of NTIL against its loops."""
+"""Time and memory of cross-entropy plus each loss, relative to cross-entropy alone; speed of NTIL against looped code."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def runtime_ms(work: Work, device: torch.device) -> float:
 def compare_ms(
     works: Mapping[str, Work], device: torch.device, *, repeats: int = 7, lead: int = 0, tick: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Return the times of several functions, measured in turns, so that a busy machine slows all of them equally.
+    """Return the times of several functions, interleaved, so that a busy machine slows all of them equally.
 
-    Each measured call follows ``lead`` calls of the same function, because a GPU's clock depends on its recent work.
+    Each measured call follows ``lead`` calls of the same function, because a GPU's clock depends on its recent load.
     ``tick`` is called after every measurement, for a progress bar.
     """
     for work in works.values():
@@ -54,7 +54,7 @@ def median_ratio(times: list[float], baseline: list[float]) -> float:
 
 
 def peak_mib(work: Work, device: torch.device) -> float:
-    """Return the peak memory of one call in MiB, without what was allocated before it."""
+    """Return the peak memory of one call in MiB, without previous allocations."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)

@@ -1,4 +1,4 @@
-"""Plot what was measured: time and memory of the fused operator, and quality of decoding against its time."""
+"""Plot results: time and memory of the fused operator, and quality of decoding against time."""
 
 from __future__ import annotations
 

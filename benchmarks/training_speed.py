@@ -1,7 +1,7 @@
-"""Measure what a whole training step costs with each objective, relative to the model's own loss.
+"""Measure the cost of a training step with each objective, relative to the model's own loss.
 
     python -m benchmarks.training_speed smollm2 --batch 16 --length 512 --out smollm2.csv
-    python -m benchmarks.training_speed llama-1b --batch 8 --length 1024 --out llama.csv      # its shape alone, random weights
+    python -m benchmarks.training_speed llama-1b --batch 8 --length 1024 --out llama.csv      # random weights
     python -m benchmarks.training_speed tiny --batch 2 --length 48 --repeats 3                # on a CPU
     python -m benchmarks.training_speed --table smollm2.csv llama.csv                         # Markdown of measured files
 
@@ -12,9 +12,9 @@ numeric. The objectives are cross-entropy (``ce``), cross-entropy with soft targ
     attach   numerate.integrations.transformers.attach: head and loss are fused, and no logits of the whole batch are built
     logits   the model builds its logits, and the objective is computed from them
 
-All of them are measured in turns, so that a machine that gets slower does not favour any. Times are medians; ratios are taken
-within a round. Peak memory is that of a step, without the weights and the state of the optimizer. With a tokenizer of one digit
-per token (smollm2, tiny) there are ten numeric tokens, and 1,110 with llama-1b.
+Measurements are interleaved, so that a machine that slows down does not favour any. Times are medians; ratios are taken within a
+round. Peak memory is that of a step, without weights and optimizer state. With one digit per token (smollm2, tiny) there are ten
+numeric tokens, with llama-1b 1,110.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LLAMA = "llama-1b"
 OWN = "own"  # the model's own loss
 CROSS_ENTROPY, SOFT = "ce", "soft"
 PATHS = ("attach", "logits")
-LEAD = 1  # steps before each measured one: a GPU's clock depends on its recent work
+LEAD = 1  # steps before each measured one: a GPU's clock depends on its recent load
 SOFT_TOKENS = 10
 TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # relative differences of losses
 

@@ -1,10 +1,13 @@
 """A tiny Llama, its tokenizer and sums to train it on, in place of your model and data. Nothing is downloaded."""
 
 import random
+from collections.abc import Mapping
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import DataCollatorForSeq2Seq, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from numerate import NumericObjective
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -24,15 +27,33 @@ def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ids))
 
 
+def example(tokenizer: PreTrainedTokenizerFast, question: str, answer: str) -> dict[str, list[int]]:
+    """Return a row as trainers expect it. Only the answer has labels, so only the answer is learned."""
+    asked, answered = tokenizer.encode(question), tokenizer.encode(f"{answer}<eos>")
+    return {"input_ids": asked + answered, "labels": [-100] * len(asked) + answered}
+
+
 def examples(tokenizer: PreTrainedTokenizerFast, count: int, seed: int = 0) -> list[dict[str, list[int]]]:
-    """Return sums such as ``12 + 30 = 42``. Only the answer has labels, so only the answer is learned."""
+    """Return sums such as ``12 + 30 = 42``."""
     numbers = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        a, b = numbers.randrange(100), numbers.randrange(100)
-        question, answer = tokenizer.encode(f"{a} + {b} = "), tokenizer.encode(f"{a + b}<eos>")
-        rows.append({"input_ids": question + answer, "labels": [-100] * len(question) + answer})
-    return rows
+    pairs = [(numbers.randrange(100), numbers.randrange(100)) for _ in range(count)]
+    return [example(tokenizer, f"{a} + {b} = ", str(a + b)) for a, b in pairs]
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module, objective: NumericObjective, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:
+    """Return the parts of an objective on 200 other sums, for loops that have no evaluation of their own."""
+    batch = DataCollatorForSeq2Seq(tokenizer)(examples(tokenizer, 200, seed=1))
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    out = objective(logits, batch["labels"], shift=True)
+    return {"loss/cross_entropy": float(out.cross_entropy), "loss/numeric": float(out.numeric)}
+
+
+def compare(before: Mapping[str, float], after: Mapping[str, float]) -> None:
+    """Print the parts of the loss before and after training."""
+    for name in before:
+        if name.endswith(("loss/cross_entropy", "loss/numeric")) and before[name]:
+            print(f"{name}: {before[name]:.3f} -> {after[name]:.3f}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Copy this file beside the YAML (or anywhere on ``PYTHONPATH``) and name it there
       normalize: numeric    # or tokens
       settings:             # of the loss
         sigma: 2.0
+      soft: 0.05            # labels may be off by 5 %: soft labels
 
     axolotl train config.yml
 
@@ -38,6 +39,7 @@ class NumerateSettings(BaseModel):
     weight: float = 0.3
     normalize: Literal["numeric", "tokens"] = "numeric"
     settings: dict[str, Any] = Field(default_factory=dict)
+    soft: float | bool = False
 
 
 class NumerateArgs(BaseModel):
@@ -56,7 +58,6 @@ class NumeratePlugin(BasePlugin):
     def post_trainer_create(self, cfg: Any, trainer: Any) -> None:
         """Attach; Axolotl calls this before training."""
         import numerate as nm
-        from numerate.integrations.transformers import attach
 
         for name in REFUSED:
             if cfg.get(name):
@@ -66,4 +67,4 @@ class NumeratePlugin(BasePlugin):
         settings = NumerateSettings(**dict(cfg["numerate"]))
         vocab = nm.NumericVocab.from_tokenizer(trainer.processing_class)
         loss = nm.LOSSES[settings.loss](vocab, **settings.settings)
-        attach(trainer, nm.NumericObjective(loss, weight=settings.weight, normalize=settings.normalize))
+        nm.attach(trainer, nm.NumericObjective(loss, weight=settings.weight, normalize=settings.normalize), soft=settings.soft)

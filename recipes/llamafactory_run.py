@@ -8,6 +8,7 @@ Add a section to the YAML of a ``pt`` or ``sft`` stage, and run this file in pla
       normalize: numeric    # or tokens
       settings:             # of the loss
         sigma: 2.0
+      soft: 0.05            # labels may be off by 5 %: soft labels
 
     python llamafactory_run.py config.yaml
     torchrun --nproc-per-node 8 llamafactory_run.py config.yaml
@@ -29,13 +30,18 @@ from llamafactory.train.sft import workflow as sft
 from llamafactory.train.tuner import run_exp
 
 import numerate as nm
-from numerate.integrations.transformers import attach
 
 TRAINERS = {"pt": (pt, "CustomTrainer"), "sft": (sft, "CustomSeq2SeqTrainer")}
 
 
 def numeric(
-    trainer: type, *, loss: str = "smmd", weight: float = 0.3, normalize: str = "numeric", settings: dict[str, Any] | None = None
+    trainer: type,
+    *,
+    loss: str = "smmd",
+    weight: float = 0.3,
+    normalize: str = "numeric",
+    settings: dict[str, Any] | None = None,
+    soft: float | bool = False,
 ) -> type:
     """Return a subclass of a trainer that attaches a numeric objective."""
 
@@ -44,7 +50,7 @@ def numeric(
             super().__init__(*args, **kwargs)
             vocab = nm.NumericVocab.from_tokenizer(self.processing_class)
             numeric_loss = nm.LOSSES[loss](vocab, **(settings or {}))
-            attach(self, nm.NumericObjective(numeric_loss, weight=weight, normalize=normalize))
+            nm.attach(self, nm.NumericObjective(numeric_loss, weight=weight, normalize=normalize), soft=soft)
 
     return NumericTrainer
 

@@ -3,7 +3,7 @@
     python unsloth_train.py MODEL DATA.jsonl OUTPUT    # lines with "prompt" and "completion"
 
 Unsloth's models (Llama, Mistral, Qwen, Gemma, Granite, Cohere) compute the cross-entropy inside their forward pass without
-``model.loss_function``, so ``attach`` cannot be used; and its ``SFTTrainer`` is based on TRL releases that ``NumericSFTTrainer``
+``model.loss_function``, so ``attach`` cannot be used; and its ``SFTTrainer`` is based on TRL releases that ``attach``
 does not support. ``compute_loss_func`` works: the trainer then passes no labels to the model, the model returns its logits, and
 the loss is computed from them, in one forward pass.
 

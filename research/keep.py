@@ -30,6 +30,7 @@ GREEDY, TEST = "greedy", "test"
 SETTINGS = ("train_examples", "steps", "learning_rate", "weight", "width")
 
 Record = dict[str, Any]
+RunKey = tuple[str, str, int]  # model, label and seed
 Scoring = Callable[[Mapping[str, Any]], Mapping[str, str]]  # the scores of a record, as they are kept
 
 
@@ -61,13 +62,30 @@ def finished(folder: Path) -> list[Run]:
     done = [cell for cell in cells if (cell / "result.json").is_file()]
     runs = [Run(cell, json.loads((cell / "config.json").read_text(encoding="utf-8"))) for cell in done]
     runs = [run for run in runs if not run.config.get("validation")]
-    seeds: dict[tuple[str, str], set[int]] = {}
-    for run in runs:
-        seeds.setdefault((run.config["model"], run.config["label"]), set()).add(run.config["seed"])
-    if len({frozenset(found) for found in seeds.values()}) > 1:
-        counts = ", ".join(f"{label} {len(found)}" for (_, label), found in seeds.items())
-        raise ValueError(f"{folder} is not finished: expected the same seeds of every loss, but has {counts}.")
-    return sorted(runs, key=lambda run: (run.config["model"], run.config["label"], run.config["seed"]))
+    return sorted(runs, key=lambda run: run_key(run.config))
+
+
+def run_key(settings: Mapping[str, Any]) -> RunKey:
+    """Return what tells a run from the others of a comparison, from its configuration or a kept line."""
+    return str(settings["model"]), str(settings["label"]), int(settings["seed"])
+
+
+def complete(folder: Path) -> list[Run]:
+    """Return the finished runs of a comparison whose losses have the same seeds."""
+    runs = finished(folder)
+    check_seeds(folder, {run_key(run.config) for run in runs})
+    return runs
+
+
+def check_seeds(where: Path, runs: set[RunKey]) -> None:
+    """Raise if the losses of a model have different seeds."""
+    for model in sorted({model for model, _, _ in runs}):
+        seeds: dict[str, set[int]] = {}
+        for _, label, seed in sorted(run for run in runs if run[0] == model):
+            seeds.setdefault(label, set()).add(seed)
+        if len({frozenset(found) for found in seeds.values()}) > 1:
+            counts = ", ".join(f"{label} {len(found)}" for label, found in seeds.items())
+            raise ValueError(f"{where} is not finished: expected the same seeds of every loss of {model}, but has {counts}.")
 
 
 def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -75,6 +93,14 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     packed = {"method": "xz", "preset": 9} if file.suffix == ".xz" else None
     pd.DataFrame(rows, dtype=object).to_csv(file, index=False, lineterminator="\n", compression=packed)
+
+
+def read(file: Path) -> list[Record]:
+    """Return the lines of a file that :func:`write` wrote, as text; none if there is no such file."""
+    lines: list[Record] = []
+    if file.is_file():
+        lines += pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+    return lines
 
 
 def recorded_scores(record: Mapping[str, Any], metrics: Sequence[str] = ()) -> dict[str, str]:
@@ -94,19 +120,22 @@ def digits(value: float | None) -> str:
 
 
 def keep_scores(folder: Path, out: Path = SCORES, score: Scoring = recorded_scores) -> None:
-    """Keep the scores that ``score`` gives each record."""
-    rows = []
-    for run in finished(folder):
+    """Keep the scores that ``score`` gives each record, beside those of other runs that the file has."""
+    file, runs = out / f"{folder.name}_scores.csv.xz", finished(folder)
+    rows, here = read(file), {run_key(run.config) for run in runs}
+    check_seeds(folder, here | {run_key(line) for line in rows})
+    rows = [line for line in rows if run_key(line) not in here]
+    for run in runs:
         about = {name: run.config[name] for name in ("model", "label", "seed")}
         for record in run.lines("predictions.jsonl"):
             rows.append(about | {"split": record["split"], "row": record["index"]} | run.settings | dict(score(record)))
-    write(out / f"{folder.name}_scores.csv.xz", rows)
+    write(file, sorted(rows, key=run_key))
 
 
 def keep_answers(folder: Path, out: Path = SCORES) -> None:
     """Keep the answers of a comparison on a table, and replace its lines in the table of settings."""
     rows, settings = [], {}
-    for run in finished(folder):
+    for run in complete(folder):
         label, fallback = run.config["label"], json.loads((run.folder / "result.json").read_text())["label_median"]
         rates = {key: f"{run.config[key]:g}" for key in ("learning_rate", "weight")}
         settings[label] = {"comparison": folder.name, "label": label} | run.settings | rates
@@ -116,15 +145,14 @@ def keep_answers(folder: Path, out: Path = SCORES) -> None:
             rows.append(about | {"gold": record["gold"], "fallback": fallback, GREEDY: record["answer"]} | decided)
     write(out / f"{folder.name}.csv.xz", rows)
     file = out / "settings.csv"
-    known = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records") if file.is_file() else []
-    lines = [line for line in known if line["comparison"] != folder.name] + [*settings.values()]
+    lines = [line for line in read(file) if line["comparison"] != folder.name] + [*settings.values()]
     write(file, sorted(lines, key=lambda line: (line["comparison"], line["label"])))
 
 
 def keep_curves(folder: Path, out: Path = SCORES) -> None:
     """Keep the validation curves of a comparison, and the test scores."""
     rows = []
-    for run in finished(folder):
+    for run in complete(folder):
         points = [(point["step"], point["validation/exact"]) for point in run.lines("curve.jsonl") if "validation/exact" in point]
         if not points:
             raise SystemExit(f"{run.folder} has no validation in its curve: run the comparison with validate_every.")

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import curves
 import scores
 import tables
+from figures import typical_error
 from keep import GREEDY, SCORES
 
 from numerate.lab.wording.measures import measure
@@ -31,6 +32,8 @@ def figures() -> dict[str, str]:
     found = {
         "tables_few": _errors_cut("diamonds_soft.csv.xz", "tables_*[ds].csv.xz"),
         "tables_many": _errors_cut("*_10000.csv.xz"),
+        "sizes_median": _pretrained_cut("ce"),
+        "sizes_soft": _pretrained_cut("soft_a"),
         **{f"raters_median_{label}": median[label] for label in ("ce", "soft")},
         **{f"raters_crps_{label}": crps[label] for label in ("ce", "soft")},
         **{f"clocks_{rule}": clocks[rule] for rule in clocks},
@@ -49,6 +52,14 @@ def _errors_cut(*patterns: str) -> str:
     """Return by how much soft labels with the median cut the typical error of greedy cross-entropy, over tables."""
     every = [tables.read(file) for pattern in patterns for file in SCORES.glob(pattern)]
     cut = [100 * (1 - kept.typical(tables.OURS) / kept.typical((tables.BASELINE, GREEDY))) for kept in every]
+    return f"{min(cut):.0f} to {max(cut):.0f} %"
+
+
+def _pretrained_cut(label: str) -> str:
+    """Return by how much a loss with the median cuts the typical error of greedy cross-entropy, over models and data."""
+    every = [kept for file in sorted(SCORES.glob("sizes_*_scores.csv.xz")) for kept in scores.read(file)]
+    greedy, decided = ([typical_error(kept, *way) for kept in every] for way in (("ce", GREEDY), (label, "median")))
+    cut = [100 * (1 - after / before) for before, after in zip(greedy, decided, strict=True)]
     return f"{min(cut):.0f} to {max(cut):.0f} %"
 
 

@@ -157,7 +157,7 @@ def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
 
 def against_baseline(kept: Kept, labels: Sequence[str], key: tuple[str, str, str], baseline: str) -> dict[str, Comparison]:
     """Compare losses with the baseline by decision, split and metric."""
-    pairs = {label: (kept.scores[label, *key], kept.scores[baseline, *key]) for label in labels if label != baseline}
+    pairs = {label: (kept.scores[(label, *key)], kept.scores[(baseline, *key)]) for label in labels if label != baseline}
     return tested(measure(key[-1]), pairs)
 
 
@@ -166,7 +166,7 @@ def _no_worse(kept: Kept, label: str, key: tuple[str, str, str], results: Mappin
     if label == baseline or key[-1] not in results:
         return ""
     found, name = results[key[-1]][label].difference, key[-1]
-    margin = MARGIN * summary(measure(name), kept.scores[baseline, *key])
+    margin = MARGIN * summary(measure(name), kept.scores[(baseline, *key)])
     good = found.low > -margin if measure(name).higher_is_better else found.high < margin
     return "yes" if good else "not shown"
 
@@ -182,7 +182,7 @@ def against_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
             rest = [other for other in kept.labels if other not in (given.baseline, label)]
             others += [kept.best(other, split, name) for other in rest if not given.losses or other in given.losses]
             mine = kept.scores[label, rule, split, name]
-            pairs = {way: (mine, kept.scores[*way, split, name]) for way in others if way != (label, rule)}
+            pairs = {way: (mine, kept.scores[(*way, split, name)]) for way in others if way != (label, rule)}
             yield from head(kept, split, name, ["against", about.heading, f"`{label}`, {rule}", unit(about)])
             for way, result in tested(about, pairs).items():
                 theirs = about.number(summary(about, pairs[way][1]))
@@ -197,7 +197,7 @@ def decisions_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
         for split in given.splits or kept.splits(name):
             rules = [rule for rule in kept.decisions(split, name) if rule != GREEDY]
             ways = [(label, rule) for label in given.losses or kept.labels for rule in rules]
-            pairs = {way: (kept.scores[*way, split, name], kept.scores[way[0], GREEDY, split, name]) for way in ways}
+            pairs = {way: (kept.scores[(*way, split, name)], kept.scores[way[0], GREEDY, split, name]) for way in ways}
             yield from head(kept, split, name, ["loss", "decision", about.heading, GREEDY, unit(about)])
             for (label, rule), result in tested(about, pairs).items():
                 means = [about.number(summary(about, values)) for values in pairs[label, rule]]

@@ -1,8 +1,8 @@
-"""The losses on ``docs/api/losses.md`` and ``docs/choosing.md``, as their files have them. Needs neither MkDocs nor torch.
+"""The losses on ``docs/api/losses.md`` and ``docs/losses.md``, generated from their files. Needs neither MkDocs nor torch.
 
-The first page holds the line ``<!-- every loss -->``. In its place come a table of the registry, and for each file of
-``src/numerate/losses`` its docstring, with formula and paper, and its classes. A new file is on the page by itself. The second
-says of each loss what to take it for; one that its table does not have yet gets a row with what the loss says it sees.
+On the first page, the line ``<!-- every loss -->`` is replaced by a table of the registry, followed by the docstring of each file
+in ``src/numerate/losses``, with formula and paper, and its classes. The second page has a table of when to use each loss; a loss
+that it lacks gets a row with its attribute ``sees``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- every loss -->"
-_CHOICE = re.compile(r"^\| `(\w+)` \|.*$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \|.*$", re.MULTILINE)
 DIRECTIVE = re.compile(r"^::: (numerate\.\S+)$", re.MULTILINE)
 
 
@@ -31,12 +31,12 @@ class ListedLoss:
     about: str  # the docstring of the file
 
     def path(self, exported: Iterable[str]) -> str:
-        """Return the path under which it is documented: that of the package if the package exports it."""
+        """Return the path under which the class is documented: that of the package if the package exports it."""
         return f"numerate.{self.cls}" if self.cls in exported else f"numerate.losses.{self.module}.{self.cls}"
 
 
 def listed_losses(package: Path = ROOT / "src" / "numerate") -> list[ListedLoss]:
-    """Return the losses in the order of the registry: as ``losses/__init__.py`` names them, then the others by file."""
+    """Return the losses in the order of the registry: as in ``losses/__init__.py``, then the others by file."""
     found = [loss for file in sorted((package / "losses").glob("*.py")) for loss in _losses_of(file)]
     order = (package / "losses" / "__init__.py").read_text(encoding="utf-8").partition("for _loss in (")[2]
     places = {loss.cls: place.start() for loss in found if (place := re.search(rf"\b{loss.cls}\b", order))}
@@ -52,11 +52,11 @@ def exported_names(package: Path = ROOT / "src" / "numerate") -> list[str]:
 
 
 def expanded(markdown: str, package: Path = ROOT / "src" / "numerate") -> str:
-    """Return the text of a page with the losses in place of the mark."""
+    """Return a page with the mark replaced by the losses."""
     if MARK not in markdown:
         return markdown
     losses, exported = listed_losses(package), exported_names(package)
-    lines = ["| loss | what it looks at |", "|---|---|"]
+    lines = ["| loss | what it penalizes |", "|---|---|"]
     lines += [f"| [{loss.name}][{loss.path(exported)}] | {loss.sees} |" for loss in losses]
     for _, group in groupby(losses, key=lambda loss: loss.module):
         same_file = [*group]
@@ -66,16 +66,16 @@ def expanded(markdown: str, package: Path = ROOT / "src" / "numerate") -> str:
     return markdown.replace(MARK, "\n".join(lines))
 
 
-def choices(markdown: str) -> list[str]:
-    """Return the names in the table of losses of ``docs/choosing.md``, in its order."""
-    return [row[1] for row in _CHOICE.finditer(markdown, markdown.index("## 3. The loss"))]
+def named(markdown: str) -> list[str]:
+    """Return the names in the table of ``docs/losses.md``, in its order."""
+    return [row[1] for row in _ROW.finditer(markdown)]
 
 
 def with_other_losses(markdown: str, losses: Iterable[tuple[str, str]]) -> str:
-    """Return ``docs/choosing.md`` with a row for each loss, by its name and what it sees, that its table does not have."""
-    *_, last = _CHOICE.finditer(markdown, markdown.index("## 3. The loss"))
-    known = choices(markdown)
-    others = "".join(f"\n| `{name}` | {sees} | |" for name, sees in losses if name not in known)
+    """Return ``docs/losses.md`` with a row for each loss that its table lacks; ``losses`` are names and ``sees``."""
+    *_, last = _ROW.finditer(markdown)
+    known = named(markdown)
+    others = "".join(f"\n| `{name}` | {sees} | | | |" for name, sees in losses if name not in known)
     return markdown[: last.end()] + others + markdown[last.end() :]
 
 

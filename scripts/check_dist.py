@@ -1,4 +1,4 @@
-"""Check what ``make dist`` built: the wheel and the source distribution hold what they need, and nothing else.
+"""Check the wheel and source distribution of ``make dist``: all required files, and nothing else.
 
 python scripts/check_dist.py FOLDER
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
-MAY_BE_LARGE = {"numerate/lab/data/tables/diamonds.csv.gz"}  # the table of the demo
+MAY_BE_LARGE = {"numerate/lab/data/tables/diamonds.csv.gz"}  # a packaged table
 NEEDED = ("numerate/py.typed", "numerate/playground/page/index.html", "numerate/lab/report/page.html")
 BESIDE_THE_CODE = (
     "LICENSE",
@@ -35,7 +35,7 @@ def sources() -> set[str]:
 
 
 def problems_of_wheel(sizes: Mapping[str, int], wanted: set[str]) -> Iterator[str]:
-    """Yield what is wrong with a wheel, given the sizes of its files and the files of the package."""
+    """Yield the problems of a wheel, given the sizes of its files and the files of the package."""
     inside = {name for name in sizes if name.startswith("numerate/")}
     notes = {name for name in sizes if name.partition("/")[0].endswith(".dist-info")}
     for name in sorted(set(sizes) - inside - notes):
@@ -51,7 +51,7 @@ def problems_of_wheel(sizes: Mapping[str, int], wanted: set[str]) -> Iterator[st
 
 
 def problems_of_sdist(names: set[str], wanted: set[str]) -> Iterator[str]:
-    """Yield what is wrong with a source distribution, given the paths in it and the files of the package."""
+    """Yield the problems of a source distribution, given its paths and the files of the package."""
     for name in sorted({*BESIDE_THE_CODE, *(f"src/{name}" for name in wanted)} - names):
         yield f"{name} is missing"
     if not any(name.startswith("tests/") for name in names):
@@ -61,7 +61,7 @@ def problems_of_sdist(names: set[str], wanted: set[str]) -> Iterator[str]:
 
 
 def main(folder: Path) -> int:
-    """Print what is wrong in the one wheel and the one source distribution of a folder; return the exit status."""
+    """Print the problems of the wheel and the source distribution in a folder; return the exit status."""
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}

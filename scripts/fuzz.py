@@ -1,12 +1,12 @@
-"""Try every loss in every implementation on hostile logits, labels, soft targets, vocabularies and settings.
+"""Fuzz every loss in every implementation with hostile logits, labels, soft targets, vocabularies and settings.
 
-    python scripts/fuzz.py --cases 1000000 --seed 1 --processes 2      # the long run; the default tests run 10,000 cases
-    python scripts/fuzz.py --case 1:4711                               # one case again, as a failure prints it
+    python scripts/fuzz.py --cases 1000000 --seed 1 --processes 2      # a long run; the default tests run 10,000 cases
+    python scripts/fuzz.py --case 1:4711                               # reproduce a failure
 
-A case is a sequence of labels with its logits; eight cases go into one call of a loss, forward and backward. What must come out
-is in docs/reliability.md: a finite value with finite gradients, a NaN that the logits hold already, or an error that says what
-was expected. Many calls are repeated by a second implementation, or changed in a way that must not matter. Case INDEX of a seed
-is always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
+A case is a sequence of labels with its logits; eight cases form one call of a loss, forward and backward. The expected outcome
+is defined in docs/reliability.md: a finite value with finite gradients, NaN if the logits contain NaN, or an error that names the
+expectation. Many calls are repeated with a second implementation, or with a change that must not matter. Cases are deterministic
+given seed and index. Needs only torch and numerate: ``PYTHONPATH=src`` is enough.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from hostile_cases import IGNORED, TOGETHER, Call, draw
 
-HANG_S = 120.0  # of a call; none takes a tenth of it
-FAR = 1e6  # a label so far below the likeliest token may cost more than a dtype holds
+HANG_S = 120.0  # time limit of a call; none takes a tenth of it
+FAR = 1e6  # a label this far below the most likely token may cost more than the dtype can represent
 CLOSE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-8}  # of two implementations
 TIED = ("big", "equal", "denormal", "limit")  # logits with which several tokens are equally likely
 
 
 class Fault(Exception):  # noqa: N818
-    """What a case did that its contract does not allow."""
+    """A violation of the contract."""
 
 
 class Hang(BaseException):
@@ -61,20 +61,20 @@ def _kept(name: str, settings: tuple[tuple[str, Any], ...], vocab: nm.NumericVoc
 
 
 def loss_of(call: Call) -> nm.NumericLoss:
-    """Return the loss of a call; kept, unless it is large."""
+    """Return the loss of a call; cached, unless it is large."""
     if call.vocab.size > 100:
         return nm.LOSSES[call.name](call.vocab, **call.settings).to(call.logits.device)
     return _kept(call.name, tuple(sorted(call.settings.items())), call.vocab).to(call.logits.device)
 
 
 def by_loss(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Call the loss: one value, or one for each case where nothing is reduced."""
+    """Call the loss: one value, or one per case without reduction."""
     value: Tensor = loss(logits, call.labels, position_weights=call.weights, **call.options)
     return value.reshape(TOGETHER, -1).sum(-1) if call.each else value
 
 
 def by_masked_rows(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Compute the sum of each case with a mask instead of the rows that count, as on a GPU."""
+    """Compute the sum of each case with a mask instead of row indices, as on a GPU."""
     loss(logits.detach(), call.labels, position_weights=call.weights)  # checks the labels
     targets = loss.targets(call.labels, position_weights=call.weights, compact=False)
     costs = loss.per_row(*loss.select(logits, targets), targets).reshape(TOGETHER, -1).sum(-1)
@@ -99,7 +99,7 @@ def by_masked_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Ten
 
 
 def by_fused(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Call the fused objective with hidden states that are the logits, and a head that is the identity."""
+    """Call the fused objective with the logits as hidden states and the identity as head."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     rows = logits.shape[-1] * logits.dtype.itemsize * 5 / 2**20  # five rows at a time
     objective = nm.NumericObjective(loss, **call.options)
@@ -129,14 +129,14 @@ OTHERS |= {"traced": "objective"}
 
 @dataclass(frozen=True)
 class Promise:
-    """What the logits of each case ``[8]`` allow."""
+    """The expected outcome of each case ``[8]``."""
 
     finite: Tensor  # value and gradient must be finite
-    nan: Tensor  # the value must not be finite: a number would hide the NaN or +inf that it was computed from
+    nan: Tensor  # the value must not be finite: a number would hide a NaN or +inf in the logits
 
 
 def promised(call: Call, loss: nm.NumericLoss) -> Promise:
-    """Return what the documentation promises for these logits."""
+    """Return the outcome that the documentation guarantees for these logits."""
     flat, labels = call.logits.double().reshape(-1, call.logits.shape[-1]).cpu(), call.labels.reshape(-1).cpu()
     objective = call.path not in ("loss", "masked")
     numeric, columns = torch.isin(labels, loss.vocab.token_ids), loss.columns.cpu()
@@ -189,7 +189,7 @@ def value_and_grad(call: Call, loss: nm.NumericLoss, path: str, logits: Tensor) 
 
 
 def check(call: Call) -> Counter[str]:
-    """Run a call and return how many cases came out how; raise Fault for what the contract does not allow."""
+    """Run a call and count the outcomes of its cases; raise Fault for a violation of the contract."""
     try:
         loss = loss_of(call)
         value, grad = value_and_grad(call, loss, call.path, call.logits)
@@ -235,9 +235,9 @@ def check_finite(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, 
 
 
 def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
-    """Raise if one of the laws that all losses obey does not hold; which one is tried depends on the call."""
+    """Raise if the law of this call, one that all losses obey, is violated."""
     values_read = loss.vocab.values
-    # A number-level loss is a relative error, in which float32 does not tell 1,700,000,001 from 1,700,000,002.
+    # A number-level loss is a relative error, in which float32 cannot distinguish 1,700,000,001 and 1,700,000,002.
     alike = loss.level == "number" and call.dtype != torch.float64 and bool(values_read.std() < 1e-6 * values_read.abs().max())
     nothing = float(loss.worst) == 0  # the smoothness of two values that are not alike, or two equal rows of a random gram
     if call.each and values_read.unique().shape[0] > 1 and call.weights is None and not alike and not nothing:
@@ -249,7 +249,7 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
         return  # drawn anew in each call; divided by a cost that may be rounding error alone
     logits, path = call.logits, call.path
     if path == "fused" and any(kind == "denormal" for _, kind in call.cases):
-        return  # the product with the head may take such numbers as 0, and then another token is the likeliest
+        return  # the product with the head may flush such numbers to 0, which changes the most likely token
     match call.law:
         case "implementations":
             path = OTHERS[path]
@@ -257,7 +257,7 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
             logits = torch.where((call.labels == IGNORED)[..., None], math.nan, logits)
         case "shifted" if call.dtype == torch.float64 and loss.shift_invariant:
             if any(kind == "denormal" for _, kind in call.cases):
-                return  # all the same after the shift, and then another token is the likeliest
+                return  # all equal after the shift, which changes the most likely token
             logits = logits + 3.0
         case "wider" if call.dtype != torch.float64 and not alike:
             if loss.name == "ntl_number" and any(kind in TIED for _, kind in call.cases):
@@ -293,7 +293,7 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
 
 
 def attempt(seed: int, number: int, device: str = "cpu") -> tuple[Counter[str], str]:
-    """Run a call: how many cases came out how, and for a fault its description."""
+    """Run a call: return the counts of outcomes, and the description of a fault."""
     call: Call | None = None
     try:
         with time_limit(HANG_S):
@@ -308,7 +308,7 @@ def attempt(seed: int, number: int, device: str = "cpu") -> tuple[Counter[str], 
 
 
 def attempts(job: tuple[int, int, int, str]) -> tuple[Counter[str], list[str]]:
-    """Run the calls ``start`` to ``stop`` of a seed on a device: how often each outcome came, and the faults."""
+    """Run the calls ``start`` to ``stop`` of a seed on a device: return the counts of outcomes, and the faults."""
     seed, start, stop, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -322,13 +322,13 @@ def attempts(job: tuple[int, int, int, str]) -> tuple[Counter[str], list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cases that the command line asks for."""
+    """Run the cases given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--case", metavar="SEED:INDEX", help="run this case alone, and raise what it raises")
+    parser.add_argument("--case", metavar="SEED:INDEX", help="run only this case, and raise its error")
     options = parser.parse_args(arguments)
     if options.case:
         seed, index = map(int, options.case.split(":"))

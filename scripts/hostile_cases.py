@@ -36,16 +36,16 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "spread": ("triangular", "binomial", "poisson", "uniform"),
     "ablation": ("shuffled", "random", "equal"),
 }
-WRONG = ("outside", "negative", "nan", "sum", "token", "position")  # labels, weights and soft targets that must be refused
+WRONG = ("outside", "negative", "nan", "sum", "token", "position")  # labels, weights and soft targets that must be rejected
 
 
 def pick(rng: random.Random, **weights: float) -> str:
-    """Return one of the names, with probability in proportion to its weight."""
+    """Return one of the names, with a probability proportional to its weight."""
     return rng.choices(list(weights), list(weights.values()))[0]
 
 
 def drawn_values(rng: random.Random, size: int) -> tuple[str, list[float]]:
-    """Return what the values of a vocabulary are like, and the values."""
+    """Return a description of the values of a vocabulary, and the values."""
     kind = pick(rng, ranks=4, duplicate=2, negative=2, decimals=2, offset=1, wide=2, small=1, large=1, denormal=0.5, equal=0.5)
     sign = rng.choice((-1.0, 1.0))
     values: dict[str, Callable[[int], float]] = {
@@ -79,7 +79,7 @@ def drawn_vocab(key: str, largest: bool) -> tuple[str, nm.NumericVocab]:
 
 
 def drawn_settings(rng: random.Random, loss: type[nm.NumericLoss]) -> tuple[dict[str, Any], bool]:
-    """Return settings of a loss, and whether it may refuse them."""
+    """Return settings of a loss, and whether it may reject them."""
     known, chosen, may_refuse = loss.settings(), {"outside": rng.choice(loss.outsides)}, False
     for name, default in known.items():
         if name in CHOICES and rng.random() < 0.3:
@@ -92,7 +92,7 @@ def drawn_settings(rng: random.Random, loss: type[nm.NumericLoss]) -> tuple[dict
 
 
 def drawn_logits(rng: random.Random, labels: Tensor, columns: int, dtype: torch.dtype) -> tuple[str, Tensor]:
-    """Return what the logits of a sequence of labels ``[T]`` are like, and the logits ``[T, V]``."""
+    """Return a description of the logits of a sequence of labels ``[T]``, and the logits ``[T, V]``."""
     generator = torch.Generator().manual_seed(rng.getrandbits(40))
     kind = pick(rng, ordinary=5, big=2, equal=1, denormal=1, limit=1, lowest=1, dead=2, row=0.5, nan=0.5, inf=0.5, mixed=0.5)
     shape, info = (len(labels), columns), torch.finfo(dtype)
@@ -125,7 +125,7 @@ def drawn_logits(rng: random.Random, labels: Tensor, columns: int, dtype: torch.
 
 
 def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, length: int, columns: int) -> tuple[str, Tensor]:
-    """Return what a sequence of labels is like, and the labels ``[T]``."""
+    """Return a description of a sequence of labels, and the labels ``[T]``."""
     kind = pick(rng, mixed=6, numbers=6, ignored=1, text=1, outside=0.04, negative=0.04)
     numeric = vocab.token_ids.tolist()
     text = sorted(set(range(columns)) - set(numeric)) or [IGNORED]
@@ -143,7 +143,7 @@ def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, length: int, column
 
 
 def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, nm.targets.SoftTargets]:
-    """Return what the soft targets ``[.., E]`` are like, and the targets."""
+    """Return a description of soft targets ``[.., E]``, and the targets."""
     kind = pick(rng, valid=12, twice=2, sum=0.5, negative=0.5, nan=0.5, token=0.5, position=0.5)
     entries: list[list[tuple[int, int, float]]] = []
     length = labels.shape[-1]
@@ -173,7 +173,7 @@ def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, n
 
 @dataclass
 class Call:
-    """A call of a loss with several cases, and what is known of it beforehand."""
+    """A call of a loss with several cases, and its known properties."""
 
     name: str
     settings: dict[str, Any]
@@ -194,12 +194,12 @@ class Call:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Arguments of the objective beside logits and labels."""
+        """Arguments of the objective other than logits and labels."""
         return {"position_weights": self.weights, "soft": self.soft, "with_mass": self.logs, "with_overrun": self.logs}
 
     @property
     def each(self) -> bool:
-        """Whether there is a value for each case, not one for all."""
+        """Whether there is a value per case instead of one for all."""
         return self.options.get("reduction") == "none"
 
     def __str__(self) -> str:

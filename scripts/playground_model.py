@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python scripts/playground_model.py
 
-The model is `tiny` (78,768 parameters), trained on the packaged table of diamonds with soft labels. The seed is fixed, so that
-the same versions of the packages give the same weights. It takes about five minutes on one core. The errors on the test rows are
-printed, and are in the model's card.
+The model is `tiny` (78,768 parameters), trained on the packaged table of diamonds with soft labels and a fixed seed, so that the
+same package versions give the same weights. Takes about five minutes on one core. Prints the errors on the test rows, which are
+also in the model card.
 """
 
 from __future__ import annotations

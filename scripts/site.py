@@ -1,8 +1,7 @@
-"""What ``make docs`` does besides MkDocs: files of the repository become pages, and docstrings Markdown.
+"""MkDocs hooks of ``make docs``: turn repository files into pages, docstrings into Markdown, and pages into text for models.
 
-A page links to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that the link works
-there as well. On the site each of them is a page of its own with the text of the file. research/ is not on the site: a link
-into it becomes its text.
+Pages link to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that links also work
+there. On the site each such file is a page with its text. research/ is not on the site: a link into it becomes its text.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from api_pages import expanded, listed_losses, with_other_losses
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 IN_NAV = (Path("CONTRIBUTING.md"), Path("CHANGELOG.md"))
+RANKS = {"troubleshooting.md": 2, "api": 0.3, "files": 0.3}  # by which the search multiplies scores: guides come first
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _RESEARCH = re.compile(r"\[([^]]*)\]\((?:\.\./)*research/[^)]*\)")
@@ -35,7 +35,7 @@ _EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
 
 
 class PlainRoles(griffe.Extension):
-    """Show ``:func:`name``` as code with a link, the last part of a name that begins with a tilde alone, and examples as code."""
+    """Show ``:func:`name``` as linked code, only the last part of a name after a tilde, and examples as code."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
@@ -51,13 +51,13 @@ def _as_code(role: re.Match[str]) -> str:
 
 
 def _as_link(role: re.Match[str], room: str) -> str:
-    """Return a link to a name, which may stand in the class or module ``room``; text without a link if it is on no page."""
+    """Return a link to a name, possibly relative to the class or module ``room``; plain text if it is on no page."""
     name = role[1] if role[1].startswith("numerate.") else f"{room}.{role[1]}"
     return f'<autoref identifier="{name}" optional><code>{_as_code(role)[1:-1]}</code></autoref>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every file outside of the documentation that is in the navigation, or that a page links to."""
+    """Add a page for every file outside docs/ that is in the navigation or that a page links to."""
     pages = list(files.documentation_pages())
     wanted = [*IN_NAV, *(path for page in pages for path in _linked(page.content_string, DOCS / page.src_uri))]
     while wanted:
@@ -71,11 +71,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links between files of the repository lead to their pages, and list the losses where a page asks for it."""
+    """Point links between repository files to their pages, insert the list of losses, and rank the page in the search."""
     here = page.file.src_uri
+    page.meta["search"] = {"boost": RANKS.get(here.partition("/")[0], 1)}
     source = ROOT / here.removeprefix("files/") if _made(here) else DOCS / here
     markdown = _RESEARCH.sub(r"\1", markdown)
-    if here == "choosing.md":
+    if here == "losses.md":
         markdown = with_other_losses(markdown, [(loss.name, loss.sees) for loss in listed_losses()])
 
     def moved(link: re.Match[str]) -> str:
@@ -88,12 +89,27 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _ROLE.sub(_as_code, expanded(_LINK.sub(moved, markdown)))
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write what llms.txt lists: its pages as Markdown beside the HTML, and all but the optional ones as llms-full.txt."""
+    site, listed = Path(config.site_dir), (DOCS / "llms.txt").read_text(encoding="utf-8")
+    for page in _pages_listed(listed):
+        (site / page).write_text((DOCS / page).read_text(encoding="utf-8"), encoding="utf-8")
+    needed = _pages_listed(listed.partition("## Optional")[0])
+    (site / "llms-full.txt").write_text(
+        "\n\n".join((DOCS / page).read_text(encoding="utf-8") for page in needed), encoding="utf-8"
+    )
+
+
+def _pages_listed(text: str) -> list[str]:
+    return [link[1] for link in _LINK.finditer(text) if link[1].endswith(".md")]
+
+
 def _made(uri: str) -> bool:
     return uri.startswith("files/")
 
 
 def _linked(text: str, source: Path) -> Iterator[Path]:
-    """Yield the files outside of the documentation that a text links to, by their path in the repository."""
+    """Yield the files outside docs/ that a text links to, by their path in the repository."""
     for link in _LINK.finditer(_RESEARCH.sub("", text)):
         path = _target(source, link[1])
         if path is not None and not path.is_relative_to("docs"):
@@ -101,7 +117,7 @@ def _linked(text: str, source: Path) -> Iterator[Path]:
 
 
 def _target(source: Path, link: str) -> Path | None:
-    """Return the path in the repository that a link of a file leads to; None if it is no file of the repository."""
+    """Return the path in the repository of a link's target; None if it is not a file of the repository."""
     path = (source.parent / link).resolve()
     return path.relative_to(ROOT) if ":" not in link and path.is_file() and path.is_relative_to(ROOT) else None
 
@@ -121,7 +137,7 @@ def _content(path: Path) -> str:
 
 
 def _cell(cell: dict[str, Any]) -> str:
-    """Return a cell of a notebook as Markdown: its text, or its code and what that printed."""
+    """Return a cell of a notebook as Markdown: its text, or its code and output."""
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return source

@@ -1,13 +1,13 @@
-"""Check every language model of transformers, and write a line for each to a CSV file.
+"""Check every language model of transformers, and write one line per model to a CSV file.
 
-train    `attach` gives the right gradient
-decode   `numerate.decode.distribution` is equal to brute force
+train    `attach` gives the correct gradient
+decode   `numerate.decode.distribution` equals brute force
 
 python scripts/sweep_architectures.py --jobs 2 --csv research/scores/architectures_training.csv
 python scripts/sweep_architectures.py --what decode --jobs 2 --csv research/scores/architectures_decoding.csv
 python scripts/sweep_architectures.py --what decode --only 'qwen|mixtral'
 
-Each model is built small from its configuration alone, in a separate process. research/README.md explains the columns.
+Each model is built in a small version from its configuration, in a separate process. research/README.md explains the columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--what", choices=("train", "decode"), default="train", help="what to check")
     parser.add_argument("--only", default="", help="regular expression searched in kind/model_type/class")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
     parser.add_argument("--csv", type=Path, help="write every verdict here")
     args = parser.parse_args()
     chosen = [architecture for architecture in architectures() if re.search(args.only, str(architecture))]

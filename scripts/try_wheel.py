@@ -48,8 +48,8 @@ print(f"numerate {nm.__version__}: {len(nm.LOSSES)} losses, an objective and a d
 """
 # What needs an extra: the command, and the extra that it must name.
 NEEDS = (
-    ("train --task arithmetic --steps 1", "train"),
-    ("inspect deepseek", "train"),
+    ("train --task arithmetic --steps 1", "lab"),
+    ("inspect deepseek", "lab"),
     ("task clock", "tasks"),
     ("report .", "report"),
     ("playground", "playground"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers", reason="the extra train is not installed")
+pytest.importorskip("transformers", reason="the extra lab is not installed")
 pytest.importorskip("starlette", reason="the extra playground is not installed")
 
 ROOT = Path(__file__).parents[1]

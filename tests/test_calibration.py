@@ -192,7 +192,7 @@ class TestIntervals:
         assert calibrated.interval(ND([100, 104], [1, 1])) == (100 - 5, 104 + 5)  # scale 2 + 1/2, stretched by 3 / 1.5
         assert calibrated.interval(ND.point("0.50")) == (Decimal("-0.5"), Decimal("1.5"))  # 1/2 scale
         assert calibrated.interval(answer, 0.1)[0] == 11
-        assert repr(calibrated) == "Conformal(90 % from 9 rows: the model's 98 % intervals, stretched by 200 % of their scale)"
+        assert repr(calibrated) == "Conformal(90 % from 9 rows: the model's 98 % intervals, extended by 200 % of their scale)"
 
     def test_rounded_outward_to_the_decimals_of_the_values(self):
         answer = ND(["0.10", "0.25"], [1, 1])
@@ -220,8 +220,8 @@ class TestIntervals:
         assert calibrated.interval(ND.point(90)) == (40, 100)
         assert calibrated.interval(ND.point(-70)) == (0, 0)
         assert calibrated.interval(ND.point(170)) == (100, 100)
-        refused(ValueError, ["truths holds 100", "highest=99"], lambda: conformal(answers, truths, 0.9, highest=99))
-        refused(ValueError, ["truths holds 0", "lowest=1"], lambda: conformal(answers, truths, 0.9, lowest=1))
+        refused(ValueError, ["truths contains 100", "highest=99"], lambda: conformal(answers, truths, 0.9, highest=99))
+        refused(ValueError, ["truths contains 0", "lowest=1"], lambda: conformal(answers, truths, 0.9, lowest=1))
 
     def test_long_numbers(self):
         answers = [ND([HUGE + i, HUGE + i + 4], [1, 1]) for i in range(9)]
@@ -342,7 +342,7 @@ class TestBadInput:
             ([ND.point(1)], [1, 2], ["distributions has 1 entries and truths 2", "one truth for each"]),
             ([ND.point(1)], [math.nan], ["truths=nan", "finite"]),
             ([ND.point(1)], 1, ["truths=1 is a int", "[truths]"]),
-            ([1], [1], ["distributions holds 1", "point"]),
+            ([1], [1], ["distributions contains 1", "point"]),
             (ND.point(1), [1], ["distributions=NumberDistribution(1 value 1)"]),
         ],
     )
@@ -357,7 +357,7 @@ class TestBadInput:
         refused((TypeError, ValueError), [f"levels={level!r}", "expected"], lambda: coverage(answers, [1] * 20, [0.5, level]))
         if level is not None:
             refused((TypeError, ValueError), [f"level={level!r}"], lambda: calibrated.interval(answers[0], level))
-        refused(TypeError, ["distribution holds 12", "point"], lambda: calibrated.interval(12))  # type: ignore[arg-type]
+        refused(TypeError, ["distribution contains 12", "point"], lambda: calibrated.interval(12))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(("level", "least"), [(0.9, 9), (0.95, 19), (0.99, 99), (0.5, 1), (2 / 3, 2), (0.9999, 9999)])
     def test_too_few_rows(self, level: float, least: int):

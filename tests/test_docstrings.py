@@ -16,7 +16,7 @@ import pytest
 
 import numerate
 
-pytest.importorskip("trl", reason="the extra train is not installed")
+pytest.importorskip("trl", reason="the extra lab is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
 
 _UNKNOWN = re.compile(r"^(Arguments|Parameters|Params|Return|Raise|Example|Settings[^\n]*|Returns [^\n]*|Notes):$", re.MULTILINE)

@@ -91,7 +91,7 @@ def test_a_number_of_millions_of_digits_is_refused_before_it_is_converted(value:
         ([], [], ["at least one"]),
         ([[1], [2]], [math.nan, 1.0], ["nan", "expected"]),
         ([[1], [2]], [-1.0, 1.0], ["-1", "expected"]),
-        ([[1], [2]], [0.0, 0.0], ["only 0"]),
+        ([[1], [2]], [0.0, 0.0], ["are all 0"]),
         ([[-1], [2]], [1.0, 1.0], ["token id outside", "expected"]),
         ([[1 << 40], [2]], [1.0, 1.0], ["token id outside", "expected"]),
         ([[1] * 10**6, *([2, i] for i in range(10_000))], np.ones(10_001), ["10,001 answers", "1,000,000 tokens", "narrower"]),

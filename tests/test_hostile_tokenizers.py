@@ -107,7 +107,7 @@ def test_long_numbers_have_their_value_and_losses_say_if_they_cannot(digits: int
         advice = {item.loss: item for item in loss_advice(vocab)}
     assert set(advice) == set(LOSSES)
     assert advice["ntl_mse"].suitability == "poor"
-    assert "refuses these tokens" in advice["ntl_mse"].note
+    assert "does not support these tokens" in advice["ntl_mse"].note
 
 
 @pytest.mark.parametrize("digits", [1000, 10_000, MEGABYTE])
@@ -135,7 +135,7 @@ def test_the_same_text_twice() -> None:
     [
         ({}, ["0 tokens", "no numeric token"]),
         ({"a": 0}, ["1 tokens", "no numeric token"]),
-        ({"5": 3, "6": 3}, ["token id twice"]),
+        ({"5": 3, "6": 3}, ["a duplicate token id"]),
         ({"5": -1}, ["-1", "expected every id"]),
         ({"5": 10**9}, ["vocab_size=1000000001", f"1 to {MOST_TOKENS:,}"]),
         ({"5": 10**30}, ["expected 1 to"]),

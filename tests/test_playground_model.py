@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pydantic", reason="the extra train is not installed")
+pytest.importorskip("pydantic", reason="the extra lab is not installed")
 
 from numerate.lab.data.regression import Regression
 from numerate.lab.data.tables import table_file

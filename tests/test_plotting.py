@@ -147,5 +147,5 @@ class TestCalibration:
         refused(ValueError, ["titles has 3"], lambda: plot_distributions(ANSWERS[:2], path, titles=["a", "b", "c"]))
         refused(ValueError, ["path.suffix='.bmp'"], lambda: plot_reliability(ANSWERS, TRUTHS, Path("a.bmp")))
         refused(TypeError, ["levels=0.9"], lambda: plot_coverage(ANSWERS, TRUTHS, path, levels=0.9))  # type: ignore[arg-type]
-        refused(TypeError, ["distributions holds 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
+        refused(TypeError, ["distributions contains 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
         assert not path.exists()

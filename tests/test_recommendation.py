@@ -33,8 +33,9 @@ def test_loss_and_decision_exist(kind: NumberKind):
 
 
 @every_kind
-def test_the_section_exists_and_has_every_figure(kind: NumberKind):
-    best = nm.recommended(kind)
+@pytest.mark.parametrize("parameters", [None, 494_000_000])
+def test_the_section_exists_and_has_every_figure(kind: NumberKind, parameters: int | None):
+    best = nm.recommended(kind, parameters=parameters)
     name, _, anchor = best.results.partition("#")
     page = (ROOT / name).read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
@@ -48,7 +49,7 @@ def test_the_section_exists_and_has_every_figure(kind: NumberKind):
 def test_figures_that_other_pages_repeat():
     """Each figure is quoted by a reason, and the one that sells is the same wherever it stands."""
     figures = json.loads((ROOT / "src" / "numerate" / "results.json").read_text(encoding="utf-8"))
-    reasons = " ".join(nm.recommended(kind).reason for kind in choices(NumberKind))
+    reasons = " ".join(nm.recommended(kind, parameters=p).reason for kind in choices(NumberKind) for p in (None, 10**9))
     assert [name for name, figure in figures.items() if figure not in reasons] == []
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     claims = [claim for page in pages for claim in re.findall(r"cut the\s+error\s+by\s+(\d+ to \d+ %)", page.read_text("utf-8"))]
@@ -71,6 +72,19 @@ def test_what_is_recommended_for_a_task_can_be_run(task: str):
 def test_ratings_are_a_kind_of_their_own():
     own = [Regression(target="x"), Regression(target="x", average="mean"), Regression(target="x", raters=("a", "b"))]
     assert [task.number_kind for task in own] == ["table", "raters", "raters"]
+
+
+def test_the_size_of_the_model_decides_which_figures_are_quoted():
+    small, sizes = nm.recommended("table"), [nm.recommended("table", parameters=10**power) for power in (6, 9, 10)]
+    assert sizes[0] == small
+    assert "pre-trained" in sizes[1].reason
+    assert "pre-trained" not in small.reason
+    assert "has been measured" in sizes[2].reason
+    assert "has been measured" not in sizes[1].reason
+    assert {(best.loss, best.decision) for best in sizes} == {("soft", "median")}
+    assert nm.recommended("sums", parameters=10**9) == nm.recommended("sums")
+    with pytest.raises(ValueError, match="parameters=0 .*expected the number of parameters of a model"):
+        nm.recommended("table", parameters=0)
 
 
 @pytest.mark.parametrize("wrong", ["tables", "", None, 3])

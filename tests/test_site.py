@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +58,12 @@ def test_anchors_are_headings(page: Path):
     assert missing == []
 
 
-@pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=lambda page: page.stem)
-def test_how_to_pages_say_how_to_check_that_it_works_and_what_does_not(page: Path):
-    assert {"check-that-it-works", "limitations"} <= anchors(page)
+def test_how_to_pages_of_trainers_say_how_to_check_that_it_works_and_what_does_not():
+    nav = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)["nav"]
+    (trainers,) = (entry["Trainers"] for entry in nav if "Trainers" in entry)
+    pages = [page for _, page in entries(trainers) if page.startswith("howto/")]
+    assert len(pages) >= 5
+    assert [page for page in pages if not {"check-that-it-works", "limitations"} <= anchors(DOCS / page)] == []
 
 
 def test_the_figures_of_the_first_page():
@@ -77,3 +81,51 @@ def test_the_figures_of_the_first_page():
         loss = torch.nn.functional.cross_entropy if name == "cross-entropy" else LOSSES[name](digits)
         paid = [float(loss(p.log()[None], torch.tensor([5]))) for p in (near, far)]
         assert printed == [f"{value:.2f}" for value in paid]
+
+
+def test_the_search_works_from_a_folder_without_a_network():
+    """Browsers refuse a file:// page its worker and ``fetch``: the index is a script, and ours runs the worker in a frame."""
+    settings = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)
+    names = [next(iter(plugin)) if isinstance(plugin, dict) else plugin for plugin in settings["plugins"]]
+    assert names.index("offline") > names.index("search")
+    (polyfill,) = settings["extra"]["polyfills"]
+    assert "iframe-worker" in polyfill  # the plugin adds the script of another host unless it finds this name
+    assert "window.IFrameWorker" in (DOCS / polyfill).read_text(encoding="utf-8")
+
+
+def messages() -> str:
+    """Return the texts of the package, and ``...`` where a value is put into one."""
+    texts = []
+    for file in sorted((ROOT / "src" / "numerate").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                texts.append("".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_troubleshooting_quotes_messages_that_exist():
+    said, quoted = messages(), []
+    section = re.split(
+        r"^\| message \| .*\n\|---\|---\|\n", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    for table in section[1:]:
+        for row in re.match(r"(?:\|.*\n)+", table)[0].splitlines():
+            quoted += re.findall(r"`([^`]+)`", row.split(" | ")[0])
+    parts = {part.strip() for text in quoted for part in text.split("...") if " " in part.strip()}
+    assert len(parts) > 80
+    assert sorted(part for part in parts if part not in said) == []
+
+
+def test_llms_txt_follows_its_format_and_lists_the_guides():
+    """By llmstxt.org: a title, a summary, notes, and sections of links ``- [name](url): notes``, the last of them optional."""
+    head, *sections = (DOCS / "llms.txt").read_text(encoding="utf-8").split("\n## ")
+    assert re.fullmatch(r"# numerate\n\n> .+\n\n(- .+\n)+", head)
+    assert sections[-1].startswith("Optional\n")
+    lines = [line for section in sections for line in section.strip().splitlines()[2:]]
+    pages = [re.fullmatch(r"- \[[^]]+\]\(([\w/]+\.(?:md|html))\)(?:: .+)?", line)[1] for line in lines]
+    missing = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.parent.name != "api"} - {*pages, "index.md"}
+    assert not missing
+    assert all((DOCS / page).with_suffix(".md").is_file() for page in pages)

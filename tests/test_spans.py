@@ -349,7 +349,7 @@ def test_bad_input() -> None:
             {"position_ids": torch.ones(2)},
         ),
         (ValueError, r"numbers='run' .*expected one of 'values', 'runs'.*Did you mean 'runs'", {"numbers": "run"}),
-        (ValueError, r"thousands=True has no meaning for numbers='runs'.*expected", {"numbers": "runs", "thousands": True}),
+        (ValueError, r"thousands=True does not apply to numbers='runs'.*expected", {"numbers": "runs", "thousands": True}),
         (TypeError, r"labels has dtype torch.float32: expected integer.*labels.long\(\)", {"labels": labels.float()}),
     ]
     for error, message, options in cases:

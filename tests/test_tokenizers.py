@@ -147,7 +147,7 @@ class TestNamedFile:
     def test_a_folder_with_remote_code_needs_the_flag(self, file: Path, no_prompt, monkeypatch, tmp_path_factory):
         monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
         (file.parent / "tokenizer_config.json").write_text(json.dumps(CONFIGS["remote code"]))
-        with pytest.raises(ValueError, match=r"comes with Python code.*trust_remote_code=True.*name its tokenizer.json"):
+        with pytest.raises(ValueError, match=r"comes with Python code.*trust_remote_code=True.*pass its tokenizer.json"):
             load_tokenizer(file.parent)
         assert not (file.parent / "marker").exists()
         assert type(load_tokenizer(file.parent, trust_remote_code=True)).__name__ == "Mine"
@@ -281,7 +281,7 @@ class TestErrors:
 
     def test_without_transformers(self, monkeypatch):
         monkeypatch.setattr(tokenizers, "find_spec", lambda name: None)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'numerate\[train\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'numerate\[lab\]'"):
             load_tokenizer("deepseek")
 
 

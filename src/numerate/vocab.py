@@ -22,7 +22,7 @@ _NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
 _DIGITS = frozenset("0123456789")
 _FORMAT = 2
 MOST_TOKENS = 1 << 24
-"""The largest vocabulary; tables have an entry for each token."""
+"""Largest supported vocabulary; tables have one entry per token."""
 
 
 class NumericToken(NamedTuple):
@@ -36,19 +36,19 @@ class NumericToken(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class NumericVocab:
-    """The numeric tokens of a vocabulary with their values, and the tokens that shape numbers around them.
+    """The numeric tokens of a vocabulary with their values, and the tokens for signs, points and exponents.
 
-    Build one with :meth:`from_tokenizer`, :meth:`from_texts`, :meth:`from_values` or :meth:`from_pattern`. It is frozen
-    and hashable, keeps no reference to the tokenizer, and saves to JSON.
+    Create one with :meth:`from_tokenizer`, :meth:`from_texts`, :meth:`from_values` or :meth:`from_pattern`. It is immutable
+    and hashable, keeps no reference to the tokenizer, and can be saved as JSON.
 
-    A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), sorted by value.
+    A token id indexes the whole vocabulary (V); an *index* indexes the numeric tokens (N), sorted by value.
 
     Args:
         tokens: the numeric tokens, sorted by value.
-        vocab_size: V, the number of all tokens.
-        marks: id and text of the tokens that shape numbers: ``"."``, ``" -"``, ``"(-"``, ``"e"``.
+        vocab_size: V, the size of the vocabulary.
+        marks: id and text of the tokens for signs, points and exponents: ``"."``, ``" -"``, ``"(-"``, ``"e"``.
         closing_ids: other tokens that end in a letter, a digit or a closing bracket.
-        composes: whether tokens join into longer numbers; False: each token is a number by itself.
+        composes: whether tokens combine into longer numbers; False: each token is a complete number.
 
     Examples:
         >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
@@ -77,11 +77,11 @@ class NumericVocab:
                 )
         ids = [token.token_id for token in self.tokens]
         if len(set(ids)) != len(ids):
-            raise ValueError("tokens holds a token id twice: expected each id once.")
+            raise ValueError("tokens contains a duplicate token id: expected each id once.")
         ids += [*(token_id for token_id, _ in self.marks), *self.closing_ids]
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise ValueError(
-                f"vocab_size={self.vocab_size} does not hold token ids {min(ids)}..{max(ids)}: expected every id in "
+                f"vocab_size={self.vocab_size} does not cover token ids {min(ids)}..{max(ids)}: expected every id in "
                 "[0, vocab_size). Pass the number of rows of the model's head."
             )
 
@@ -97,14 +97,14 @@ class NumericVocab:
     ) -> NumericVocab:
         """Find the numbers among token texts, given as ``{text: token_id}`` with spaces written as spaces.
 
-        A numeric token is an optional single leading space and ASCII digits.
+        A numeric token consists of ASCII digits with at most one leading space.
 
         Args:
-            texts: the text of each token and its id.
-            vocab_size: V, the number of all tokens.
-            canonical_only: keep ``0`` .. ``max_value`` without leading zero or space.
-            digits_only: keep the ten digits.
-            max_value: drop tokens of a larger value. None: keep all; 999 with ``canonical_only``.
+            texts: token id of each token text.
+            vocab_size: V, the size of the vocabulary.
+            canonical_only: keep only ``0`` .. ``max_value`` without leading zero or space.
+            digits_only: keep only the ten digits.
+            max_value: drop tokens of a larger value. None: keep all, or 999 with ``canonical_only``.
         """
         vocab = cls._from_pairs(texts.items(), vocab_size)
         return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
@@ -151,7 +151,7 @@ class NumericVocab:
         The tokenizer is not changed.
 
         Args:
-            tokenizer: of any kind that has ``get_vocab``.
+            tokenizer: any tokenizer with ``get_vocab``.
             vocab_size: V; None: the tokenizer's. Logits may have more columns.
             canonical_only: as in :meth:`from_texts`.
             digits_only: as in :meth:`from_texts`.
@@ -166,12 +166,12 @@ class NumericVocab:
 
     @classmethod
     def from_values(cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None) -> NumericVocab:
-        """Use any ordered set of tokens: ratings, months, bins. Each is a number by itself.
+        """Use any ordered set of tokens: ratings, months, bins. Each token is a complete number.
 
         Args:
-            values: the value of each token id.
-            vocab_size: V, the number of all tokens.
-            texts: what each token id looks like; None: like its value.
+            values: value of each token id.
+            vocab_size: V, the size of the vocabulary.
+            texts: text of each token id; None: its value.
         """
         if not values:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
@@ -184,7 +184,7 @@ class NumericVocab:
 
     @classmethod
     def from_pattern(cls, tokenizer: Any, pattern: str, *, vocab_size: int | None = None) -> NumericVocab:
-        r"""Use the tokens whose whole text matches a pattern, such as location tokens. Each is a number by itself.
+        r"""Use the tokens whose full text matches a pattern, such as location tokens. Each token is a complete number.
 
         Args:
             tokenizer: as in :meth:`from_tokenizer`.
@@ -199,18 +199,20 @@ class NumericVocab:
         for text, token_id in pairs:
             if match := compiled.fullmatch(text):
                 try:
-                    values[token_id] = float(match[1].replace("_", "?"))  # Python would take "1_0" for 10
+                    values[token_id] = float(match[1].replace("_", "?"))  # Python parses "1_0" as 10
                 except (AttributeError, ValueError):
                     raise ValueError(
                         f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
                     ) from None
         if not values:
-            raise ValueError(f"pattern={pattern!r} matches none of the {size} tokens: expected at least one whole token.")
+            raise ValueError(
+                f"pattern={pattern!r} matches none of the {size} tokens: expected it to match the full text of at least one."
+            )
         size = size if vocab_size is None else vocab_size
         return cls.from_values(values, size, texts={i: text for text, i in pairs if i in values})
 
     def restrict(self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None) -> NumericVocab:
-        """Return the vocabulary with fewer numeric tokens; the arguments are those of :meth:`from_texts`."""
+        """Return the vocabulary with fewer numeric tokens; see :meth:`from_texts` for the arguments."""
         limit = max_value if max_value is not None else 999 if canonical_only else None
         tokens = [
             token
@@ -222,7 +224,7 @@ class NumericVocab:
         if not tokens:
             raise ValueError(
                 f"canonical_only={canonical_only}, digits_only={digits_only}, max_value={max_value} keep none of the "
-                f"{self.size} numeric tokens: expected at least one. Loosen one of them."
+                f"{self.size} numeric tokens: expected at least one. Relax one of them."
             )
         return replace(self, tokens=_ordered(tokens))
 
@@ -251,7 +253,7 @@ class NumericVocab:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Token texts, N of them, with their leading spaces."""
+        """The N token texts, including leading spaces."""
         return tuple(token.text for token in self.tokens)
 
     @cached_property
@@ -266,7 +268,7 @@ class NumericVocab:
 
     @cached_property
     def minus_ids(self) -> tuple[int, ...]:
-        """Ids of minuses (``-``, U+2212 and other dashes), with or without a leading space."""
+        """Ids of minus signs (``-``, U+2212 and other dashes), with or without a leading space."""
         return self._marked(MINUS)
 
     @cached_property
@@ -276,7 +278,7 @@ class NumericVocab:
 
     @cached_property
     def exponent_ids(self) -> tuple[int, ...]:
-        """Ids of tokens that begin a power of ten: ``e``, ``E``, ``e-``."""
+        """Ids of tokens that start a power of ten: ``e``, ``E``, ``e-``."""
         return self._marked(EXPONENT)
 
     def _marked(self, flag: int, without: int = 0) -> tuple[int, ...]:
@@ -309,7 +311,7 @@ class NumericVocab:
 
     @cached_property
     def part_table(self) -> Tensor:
-        """Mask of tokens that can be part of a number or of the marks directly before one; for :func:`look_up`."""
+        """Mask of tokens that can be part of a number or affect the number directly after them; for :func:`look_up`."""
         return (self.flag_table & PARTS) != 0
 
     def index_of(self, labels: Tensor) -> Tensor:
@@ -327,7 +329,7 @@ class NumericVocab:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def to_json(self) -> str:
-        """Return the vocabulary as a JSON document for :meth:`from_json`."""
+        """Return the vocabulary as JSON."""
         return json.dumps({"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}})
 
     @classmethod
@@ -344,7 +346,7 @@ class NumericVocab:
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"text is not a NumericVocab of format {_FORMAT} ({one_line(error)}): expected a file written by "
-                "NumericVocab.save; build it again with NumericVocab.from_tokenizer."
+                "NumericVocab.save; recreate it with NumericVocab.from_tokenizer."
             ) from None
 
     def __repr__(self) -> str:
@@ -361,14 +363,14 @@ class NumericVocab:
             marks = {"point '.'": self.point_ids, "minus '-'": self.minus_ids, "comma ','": self.comma_ids}
             parts += "; " + (", ".join(mark for mark, ids in marks.items() if ids) or "no point, minus or comma")
         else:
-            parts += f"each a number by itself, values {low:g}..{high:g}"
+            parts += f"one number per token, values {low:g}..{high:g}"
         return f"NumericVocab({parts})"
 
 
 def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
     """Return the entry of each label in a ``[vocab_size + 2]`` table, where token id i is at i + 1.
 
-    The two ends are for labels outside the vocabulary: ignored labels and those of padded vocabularies.
+    The first and last entries are for labels outside the vocabulary: ignored labels and those of padded vocabularies.
     """
     if ignore_index >= 0:
         labels = torch.where(labels == ignore_index, -1, labels)

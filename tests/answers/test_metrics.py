@@ -254,7 +254,7 @@ def test_any_gold_number_scores(name: str, gold: Any, guess: Any) -> None:
     ],
 )
 def test_a_gold_without_a_value_is_an_error(name: str, gold: Any) -> None:
-    with pytest.raises(ValueError, match=f"gold=.* cannot be scored by '{name}': expected .* Correct or remove"):
+    with pytest.raises(ValueError, match=f"gold=.* cannot be scored by '{name}': expected .* Fix or remove"):
         METRICS[name](gold, "5")
 
 

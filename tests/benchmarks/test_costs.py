@@ -87,7 +87,7 @@ class TestFused:
         monkeypatch.setattr(
             "numerate.objective.chunks.ChunkedHead.write_numeric_columns", lambda *_: None
         )  # the numeric gradient is lost
-        with pytest.raises(ArithmeticError, match="no speed is shown"):
+        with pytest.raises(ArithmeticError, match="no speed is reported"):
             bench_fused(["2048x16"], [64], [10], ["smmd"], dtype="float32", device="cpu", repeats=1)
 
     def test_what_does_not_fit_is_left_out(self, monkeypatch):

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -19,6 +18,11 @@ from numerate import LOSSES
 from numerate.cli import app
 from numerate.cli.app import what_brings
 from numerate.tokenizers import load_tokenizer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 load = cache(load_tokenizer)  # most of the time of `numerate inspect`
@@ -71,7 +75,7 @@ class TestInspect:
             result = run("inspect", "mistral", "--plot", str(tmp_path / "deep" / f"{loss}.png"), *flags)
             assert result.exit_code == 0
             assert (tmp_path / "deep" / f"{loss}.png").read_bytes().startswith(b"\x89PNG")
-            assert f"picture of {loss} in {tmp_path}" in result.output
+            assert f"plot of {loss} in {tmp_path}" in result.output
 
 
 class TestErrors:
@@ -82,14 +86,14 @@ class TestErrors:
         how = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
         done = subprocess.run([sys.executable, "-c", script], **how)
         assert done.returncode == 1
-        assert "this needs the package tokenizers: run pip install 'numerate[train]'." in done.stderr
+        assert "this needs the package tokenizers: run pip install 'numerate[lab]'." in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_the_extra_that_has_the_package_is_named(self, monkeypatch):
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         lines = [f"{line}; extra == '{extra}'" for extra, asked in extras.items() for line in asked]
         monkeypatch.setattr("importlib.metadata.requires", lambda name: lines)
-        named = {"transformers.models": "train", "yaml": "train", "google.protobuf": "train", "shapely": "tasks", "ray": "ray"}
+        named = {"transformers.models": "lab", "yaml": "lab", "trl.trainer": "trl", "shapely": "tasks", "ray": "ray"}
         for module, extra in (named | {"jinja2": "report", "starlette.responses": "playground"}).items():
             assert what_brings(module) == f"'numerate[{extra}]'"
         assert what_brings("tensor") == "tensor"  # tensorboard is another package

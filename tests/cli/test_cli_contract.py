@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -76,6 +78,12 @@ def test_help(path, run):
     assert done.output.startswith(f"Usage: {' '.join(('root', *path))}")
     shown = " ".join(done.output.split())
     assert EVERY[path].help
+    examples = done.output.partition("\n  Examples:\n")[2].splitlines()
+    assert 1 <= len(examples) <= 3 if path else not examples
+    for example in examples:  # as printed: complete, and accepted by the parser
+        program, command, *arguments = shlex.split(example)
+        assert (program, command) == ("numerate", *path)
+        COMMANDS[path].make_context(command, arguments)
     for param in EVERY[path].params:
         assert param.help, param.name
         assert " ".join(param.help.split())[:30] in shown
@@ -88,6 +96,21 @@ def test_no_sentence_of_a_help_is_cut(path, run, monkeypatch):
     assert not [line for line in output.splitlines()[1:] if ".." in line or "…" in line]
     for command in getattr(EVERY[path], "commands", {}).values():
         assert command.help.split(".")[0] in " ".join(output.split())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_in_sections(run, monkeypatch, columns: int):
+    """More than ten options are in sections, in any width; general options come last, and commands in order of use."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for path, command in COMMANDS.items():
+        output = run(*path, "--help").output
+        assert max(map(len, output.splitlines())) <= columns
+        titles = re.findall(r"^(\w+):$", output, re.MULTILINE)
+        sections = [title for title in titles if title != "Arguments"]
+        assert sections[-1] == "Options"
+        assert len(sections) > 1 or len(command.params) <= 10, path
+    listed = re.findall(r"^  ([a-z]+)  ", run("--help").output.partition("Commands:")[2], re.MULTILINE)
+    assert listed == ["compare", "train", "predict", "eval", "report", "inspect", "task", "playground"]
 
 
 SILENT = {("playground",)}  # prints no result
@@ -507,7 +530,8 @@ def test_eval_refuses_settings_without_effect(setting, run, tmp_path):
 
 
 def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("numerate.lab.training.kept_runs._load_trained", lambda *_: None)
+    loaded = SimpleNamespace(limit=lambda length: None)
+    monkeypatch.setattr("numerate.lab.training.kept_runs._load_trained", lambda *_: loaded)
     monkeypatch.setattr(
         "numerate.lab.training.run.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}]
     )

@@ -48,7 +48,7 @@ def test_others_can_reach_it_only_if_told(opened):
     done = CliRunner().invoke(app, ["playground", "--port", "0", "--host", "0.0.0.0", "--no-browser"])
     assert done.exit_code == 0, done.output
     assert opened == []
-    assert done.stderr.startswith("note: it listens on 0.0.0.0, so that other machines can open it")
+    assert done.stderr.startswith("note: other machines can reach 0.0.0.0")
 
 
 def test_a_port_that_is_taken(opened):

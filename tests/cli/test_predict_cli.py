@@ -91,7 +91,7 @@ def test_continuing_and_refusing(run):
     assert run(lines, "--decide", "mode", "--overwrite").exit_code == 0
 
 
-def test_ctrl_c_tells_how_far_it_came(run, monkeypatch):
+def test_ctrl_c_reports_progress(run, monkeypatch):
     from numerate.lab.prediction.prediction_file import PredictionFile
 
     append = PredictionFile.append
@@ -105,16 +105,16 @@ def test_ctrl_c_tells_how_far_it_came(run, monkeypatch):
     lines = ["area,rooms", "25,1", "26,2", "27,3"]
     done = run(lines, "--batch-size", 1)
     assert done.exit_code in (1, 130)
-    assert "stopped: 1 of 3 rows are done; the same command continues" in done.output
+    assert "stopped after 1 of 3 rows; rerun the command to continue" in done.output
 
 
 def test_problems_are_counted(run, monkeypatch):
-    monkeypatch.setattr("numerate.lab.prediction.answering._ROOM", 980)
+    monkeypatch.setattr("numerate.lab.prediction.answering.ANSWER_TOKENS", 980)
     long = "1" * 30
     done = run(["area,rooms", "25,1", f"26,{long}", f"27,{long}"], "--explain", 3)
     assert done.exit_code == 0, done.output
     assert "2 rows without a prediction: the question has more tokens than the model takes" in done.output
-    monkeypatch.setattr("numerate.lab.prediction.answering._ROOM", 1020)
+    monkeypatch.setattr("numerate.lab.prediction.answering.ANSWER_TOKENS", 1020)
     none = run(["area,rooms", "25,1"], "--out", "none.csv")
     assert none.exit_code == 1
     assert "no row has a prediction" in none.stderr

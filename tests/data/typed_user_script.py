@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import assert_type
 
 import numerate as nm
 
@@ -89,9 +90,11 @@ def with_models(model: Any, tokenizer_file: Path, trainer: Any, inputs: dict[str
     """What needs transformers and a model; checked, not run."""
     tokenizer = nm.tokenizers.load_tokenizer(tokenizer_file)
     vocab = nm.NumericVocab.from_tokenizer(tokenizer)
-    attachment = nm.integrations.transformers.attach(trainer, nm.NumericObjective(nm.NTILLoss(vocab)))
-    assert_type(attachment, nm.integrations.transformers.Attachment)
+    attachment = nm.attach(trainer, nm.NumericObjective(nm.NTILLoss(vocab)), soft=nm.Bell(width=3))
+    assert_type(attachment.soft, nm.targets.SoftNumbers | None)
     attachment.detach()
+    nm.integrations.transformers.attach(trainer, "smmd", soft=nm.Ratings("ratings"))
+    assert_type(nm.decode.number(model, ["How tall?"], tokenizer, "median"), list[float | None])
     nm.plotting.plot_loss(vocab, "loss.png")
     return nm.decode.distribution(model, inputs, vocab)
 

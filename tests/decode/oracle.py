@@ -63,8 +63,8 @@ class Oracle:
                 for token, chance in enumerate(row):
                     text = self.text(ids, (*path, token))
                     if token != self.end and _OPEN.fullmatch(text):
-                        longer[*path, token] = mass * chance
-                        texts[*path, token] = text
+                        longer[(*path, token)] = mass * chance
+                        texts[(*path, token)] = text
                     else:
                         ended.append(((*path, token), text, mass * chance))
             open_paths = longer

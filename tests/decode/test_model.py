@@ -233,7 +233,7 @@ def test_a_prompt_that_ends_within_a_number() -> None:
         ({"temperature": 0.0}, ValueError, ["temperature=0"]),
         ({"batch_size": 0}, ValueError, ["batch_size=0"]),
         ({"grammar": "number"}, TypeError, ["grammar", "NumberGrammar"]),
-        ({"prompts": "one prompt"}, TypeError, ["prompts", "list of prompts"]),
+        ({"prompts": 7}, TypeError, ["prompts is a int", "list of texts or chats"]),
         ({"prompts": {"attention_mask": torch.ones(1, 1)}}, ValueError, ["input_ids", "return_tensors"]),
         ({"prompts": [""]}, ValueError, ["prompts[0]", "no tokens"]),
         ({"tokenizer": Tokens(["a", "b"])}, ValueError, ["no token with which a number", "tokenizer"]),

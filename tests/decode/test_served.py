@@ -310,27 +310,27 @@ def logprobs(value: Any) -> Turn:
 FAILURES: dict[str, tuple[Turn, type[Exception], str]] = {
     "key": (answer(401, {"error": f"Incorrect API key provided: {KEY}"}), ConnectionError, r"401 .*\*\*\*.*pass api_key="),
     "path": (answer(404, {"error": "The model does not exist"}), ConnectionError, "404 .*model does not exist.*model='toy'"),
-    "redirect": (answer(302, b"", Location="http://example.org"), ConnectionError, "302 .*an address that ends before"),
+    "redirect": (answer(302, b"", Location="http://example.org"), ConnectionError, "302 .*a URL without"),
     "rejected": (answer(400, {"error": "logprobs must be <= 5"}), ConnectionError, "400 .*must be <= 5.*top=10"),
     "broken": (answer(500, {"error": "out of memory"}), ConnectionError, "500 .*out of memory.*in 2 attempt"),
     "reset": (hang_up, ConnectionError, "not reached in 2 attempt.*check that it runs"),
     "no json": (answer(200, b"<html>" + KEY.encode()), ValueError, "<html>.*expected JSON with choices"),
     "no choices": (answer(200, {"choices": []}), ValueError, "expected JSON with choices"),
     "other json": (answer(200, [3]), ValueError, "expected JSON with choices"),
-    "two choices": (answer(200, {"choices": [{}, {}]}), ValueError, "2 choices to 1 prompts.*per_request=1"),
-    "no logprobs": (logprobs(None), ValueError, "without log-probabilities.*samples"),
-    "empty logprobs": (logprobs({"top_logprobs": [], "content": []}), ValueError, "without log-probabilities"),
-    "no token": (logprobs({"content": [{"top_logprobs": [{"logprob": -1}]}]}), ValueError, "without log-probabilities"),
+    "two choices": (answer(200, {"choices": [{}, {}]}), ValueError, "2 choices for 1 prompts.*per_request=1"),
+    "no logprobs": (logprobs(None), ValueError, "no log-probabilities.*samples"),
+    "empty logprobs": (logprobs({"top_logprobs": [], "content": []}), ValueError, "no log-probabilities"),
+    "no token": (logprobs({"content": [{"top_logprobs": [{"logprob": -1}]}]}), ValueError, "no log-probabilities"),
     "nan": (logprobs({"top_logprobs": [{"1": float("nan")}]}), ValueError, "nan for '1': expected a number"),
     "null": (logprobs({"top_logprobs": [{"1": None}]}), ValueError, "None for '1': expected a number"),
     "above 1": (logprobs({"top_logprobs": [{"1": 0.7}]}), ValueError, r"\('1', 0.7\).*a number <= 0"),
-    "sum above 1": (logprobs({"top_logprobs": [{"1": -0.1, "2": -0.1}]}), ValueError, "add up to 1.81"),
+    "sum above 1": (logprobs({"top_logprobs": [{"1": -0.1, "2": -0.1}]}), ValueError, "sum to 1.81"),
     "ids": (logprobs({"top_logprobs": [{"token_id:17": -0.1}]}), ValueError, "pass tokenizer="),
 }
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_failures_are_told_without_the_key(stand_in, case):
+def test_failures_are_reported_without_the_key(stand_in, case):
     turn, kind, message = FAILURES[case]
     stand_in.turns.extend([turn] * 2)
     with pytest.raises(kind, match=message) as caught:
@@ -341,7 +341,7 @@ def test_failures_are_told_without_the_key(stand_in, case):
 
 def test_token_ids_are_needed_with_a_tokenizer(stand_in):
     stand_in.turns.append(logprobs({"content": [{"top_logprobs": [{"token": "1", "logprob": -0.1}]}]}))
-    with pytest.raises(ValueError, match=r"'1' by its text alone.*leave tokenizer= out"):
+    with pytest.raises(ValueError, match=r"'1' as text only.*leave tokenizer= out"):
         served_distribution(client(stand_in), ["x="], tokenizer=Tokenizer(stand_in.toy))
 
 
@@ -407,9 +407,9 @@ def test_keys_come_from_the_environment(stand_in, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"base_url": "localhost:8000"}, "base_url='localhost:8000' is not the address"),
-        ({"base_url": f"http://me:{KEY}@localhost/v1"}, "base_url is not the address"),
-        ({"base_url": f"http://localhost/v1?key={KEY}"}, "base_url is not the address"),
+        ({"base_url": "localhost:8000"}, "base_url='localhost:8000' is not the URL"),
+        ({"base_url": f"http://me:{KEY}@localhost/v1"}, "base_url is not the URL"),
+        ({"base_url": f"http://localhost/v1?key={KEY}"}, "base_url is not the URL"),
         ({"top": 0}, "top=0 is out of range: expected an integer >= 1"),
         ({"concurrency": True}, "concurrency=True"),
         ({"retries": -1}, "retries=-1"),
@@ -428,7 +428,7 @@ def test_wrong_servers_are_refused(settings, message):
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ([[("1", -0.1)], []], "2 lists to 1 texts"),
+        ([[("1", -0.1)], []], "2 lists for 1 texts"),
         ([["1"]], "'1' after prompts.0. and ''.*pairs of a token's text"),
         ([[(1, -0.1)]], r"\(1, -0.1\).*a token's text"),
         ([[("1", float("nan"))]], "a number <= 0"),

@@ -12,14 +12,16 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
-from tests.integrations.trainers.architectures import VOCAB, VOCAB_SIZE, Architecture, architectures
+from tests.integrations.trainers.architectures import TEXTS, VOCAB, VOCAB_SIZE, Architecture, architectures
 from tests.integrations.trainers.cases import Collect, arguments, assert_same, gradients
 from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from tests.integrations.trainers.sweep import WEIGHTS, Verdict, check, compare, difference, find_alignment, in_float64, ways
-from transformers import Trainer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer
 
 from numerate import LOSSES, NumericObjective
 from numerate.integrations.transformers import attach
+from numerate.targets import Bell, DrawnDataset, SoftCollator, SoftNumbers
 
 ROOT = Path(__file__).parents[2]
 # Inputs, labels, whether the head is fused, and whether the model adds a loss of its own, such as a router's.
@@ -102,6 +104,60 @@ def test_fields_stand_where_the_model_predicts_their_labels(name, tmp_path):
         ce, numeric = parts_of(objective, logits, labels, fields, shift=alignment.shift)
         (ce + 0.7 * numeric).backward()
     assert_same(collect.grads, gradients(model))
+
+
+def words() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of single characters with the ids of the small architectures."""
+    raw = Tokenizer(
+        models.WordLevel(TEXTS | {f"<{i}>": i for i in range(VOCAB_SIZE) if i not in TEXTS.values()}, unk_token="<0>")
+    )
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<0>", eos_token="<99>")
+
+
+def answers(own_labels: bool) -> list[dict[str, list[int]]]:
+    rows = []
+    for i in range(4):
+        question, answer = ([*(TEXTS[c] for c in text)] for text in (f"{i} ", f" {7 * i + 40}"))
+        labels = [*answer, 99]
+        rows.append(
+            {"input_ids": question + labels, "labels": [-100] * len(question) + labels}
+            if not own_labels
+            else {"input_ids": question * 4, "labels": labels}
+        )
+    return rows
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", [name for name, (inputs, *_) in REPRESENTATIVE.items() if inputs == "text" and name not in BROKEN]
+)
+def test_soft_labels_in_one_line_are_those_of_the_long_form(name, tmp_path):
+    make = next(ways(by_class(name), {})).make
+    kept = []
+    for short in (True, False):
+        model = make().float()
+        own = bool(model.config.is_encoder_decoder)
+        sequence = "labels" if own else "input_ids"
+        collator, collect = DataCollatorForSeq2Seq(words()), Collect()
+        args = arguments(str(tmp_path), per_device_train_batch_size=4)
+        trainer = Trainer(model, args, train_dataset=answers(own), data_collator=collator, callbacks=[collect])
+        if name.endswith("MaskedLM"):
+            with pytest.raises(TypeError, match="sees the tokens after its labels"):
+                attach(trainer, soft=0.1)
+            return
+        if short:
+            attach(trainer, soft=0.1, seed=1)
+        else:
+            trainer.train_dataset = DrawnDataset(
+                answers(own), SoftNumbers(words(), Bell(relative=0.1), sequence=sequence), seed=1
+            )
+            trainer.data_collator = SoftCollator(collator, sequence=sequence)
+            attach(trainer, NumericObjective(None, vocab=VOCAB), check=False)
+        trainer.train()
+        kept.append(collect.grads)
+    assert kept[0].keys() == kept[1].keys()
+    assert all(torch.equal(kept[0][key], grad) for key, grad in kept[1].items())
 
 
 def test_difference_names_the_worst_parameter():

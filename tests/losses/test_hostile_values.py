@@ -1,4 +1,4 @@
-"""Values and logits that float32 cannot hold, or holds badly: refused, or exact. scripts/fuzz.py found these faults."""
+"""Values and logits that float32 cannot represent, or only coarsely: rejected, or exact. scripts/fuzz.py found these faults."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_the_unit_of_values_does_not_matter(smallest: float, same: float, device
 
 
 def test_digit_entropy_of_tied_large_logits() -> None:
-    """Its gradient is a difference of costs of 10,000, which float32 holds to 0.001."""
+    """Its gradient is a difference of costs of 10,000, which float32 represents to 0.001."""
     loss = nm.LOSSES["digit_entropy"](vocab_of(*range(15)), outside="ignore")
     logits = torch.full((1, 17), -1e4)
     logits[0, [0, 4, 6, 8, 9, 10]] = 1e4

@@ -426,7 +426,7 @@ def test_another_ignore_index(name: str) -> None:
     seven = labels == 8
     expected = loss(logits, torch.where(seven, -100, labels))
     assert torch.equal(nm.LOSSES[name](vocab, ignore_index=8)(logits, torch.where(labels == -100, 8, labels)), expected)
-    with pytest.raises(ValueError, match=r"labels holds -100"):
+    with pytest.raises(ValueError, match=r"labels contains -100"):
         nm.LOSSES[name](vocab, ignore_index=8)(logits, labels)
 
 
@@ -768,7 +768,7 @@ def test_unwritten_methods_and_foreign_targets() -> None:
         with pytest.raises(NotImplementedError):
             base(vocab)(logits, labels)
     targets = token_level.targets(labels)
-    with pytest.raises(TypeError, match=r"targets hold no numbers: expected .* loss.targets"):
+    with pytest.raises(TypeError, match=r"targets have no numbers: expected .* loss.targets"):
         nm.NumberLoss(vocab).per_row(*token_level.select(logits, targets), targets)
 
 

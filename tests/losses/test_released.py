@@ -196,13 +196,13 @@ def test_the_variant_is_a_setting(name: str) -> None:
 
 
 def test_noise_is_small_and_random() -> None:
-    """With its Gumbel noise of 0.01 the published loss wavers a little around the one without."""
+    """With its Gumbel noise of 0.01 the published loss wavers around the one without: a little, but for rare flips."""
     labels, logits = torch.tensor(DATA["cases"][0]["labels"]), torch.tensor(DATA["logits"]).reshape(4, 6, 20)
     torch.manual_seed(0)
     noisy, still = nm.NTILLoss.released(DIGITS), nm.NTILLoss.released(DIGITS, noise=0)
     calm = still(logits.requires_grad_(), labels)
     (calm_grad,) = torch.autograd.grad(calm, logits)
-    first, second = (torch.autograd.grad(noisy(logits, labels), logits)[0] for _ in range(2))
-    assert not torch.equal(first, second)
+    grads = [torch.autograd.grad(noisy(logits, labels), logits)[0] for _ in range(15)]
+    assert not torch.equal(grads[0], grads[1])
     assert torch.equal(still(logits, labels), calm)
-    torch.testing.assert_close(first, calm_grad, rtol=0, atol=0.05 * float(calm_grad.abs().max()))
+    torch.testing.assert_close(torch.stack(grads).median(0).values, calm_grad, rtol=0, atol=0.05 * float(calm_grad.abs().max()))

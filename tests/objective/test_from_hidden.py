@@ -171,13 +171,13 @@ def test_without_grad_no_gradient_is_made(monkeypatch):
         assert torch.equal(objective.fused(hidden, weight, LABELS).loss, expected)
 
 
-def test_the_gradients_are_handed_out_once_and_not_differentiated():
+def test_the_gradients_are_returned_once_and_not_differentiated():
     hidden, weight, _ = inputs()
     loss = NumericObjective(SMMDLoss(VOCAB)).fused(hidden, weight, LABELS).loss
     with pytest.raises(RuntimeError, match="second derivatives"):
         torch.autograd.grad(loss, hidden, create_graph=True)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="handed out once"):
+    with pytest.raises(RuntimeError, match="returned once"):
         loss.backward()
 
 

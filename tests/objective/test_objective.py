@@ -171,6 +171,7 @@ def mesh() -> Iterator[DeviceMesh]:
     dist.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:DTensor random operators may not:UserWarning")  # of torch 2.6 on a CPU
 def test_tensors_that_are_spread_over_processes(mesh: DeviceMesh) -> None:
     """Each argument is refused by its name, with what to do."""
     logits, labels = batch()

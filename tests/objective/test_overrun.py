@@ -279,7 +279,9 @@ def test_a_vocabulary_changes_no_cross_entropy():
 
 
 def test_wrong_vocabularies():
-    with pytest.raises(TypeError, match="vocab is given with SMMDLoss, which has its own: expected vocab=... for loss=None"):
+    with pytest.raises(
+        TypeError, match="vocab is given with SMMDLoss, which has its own: expected vocab=... only with loss=None"
+    ):
         NumericObjective(SMMDLoss(VOCAB[1]), vocab=VOCAB[1])
     with pytest.raises(TypeError, match="vocab is a dict: expected a NumericVocab"):
         NumericObjective(None, vocab=IDS[1])  # type: ignore[arg-type]

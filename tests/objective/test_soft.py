@@ -295,7 +295,7 @@ def test_bad_arguments() -> None:
     objective = nm.NumericObjective(None)
     with pytest.raises(TypeError, match="soft is a dict: expected SoftTargets"):
         objective(logits, labels, soft=ENTRIES)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="token_weights holds -1: expected finite weights >= 0"):
+    with pytest.raises(ValueError, match="token_weights contains -1: expected finite weights >= 0"):
         objective(logits, labels, token_weights=torch.tensor([[1.0, -1.0]]))
     with pytest.raises(ValueError, match="token_weights has shape"):
         objective(logits, labels, token_weights=torch.ones(2))

@@ -42,13 +42,13 @@ def test_the_first_view_is_the_figure_of_the_papers():
     assert equal == {"digit_entropy"}
     assert all(row["right"]["value"] > row["left"]["value"] for name, row in found.items() if name not in equal)
     assert compute(DigitRequest())["sentence"] == (
-        f"A and B cost the same in cross-entropy, digit_entropy; the other {len(LOSSES) - 1} losses tell them apart."
+        f"A and B have the same cross-entropy and digit_entropy; the other {len(LOSSES) - 1} losses distinguish them."
     )
 
 
 def test_equal_sides_cannot_be_told_apart():
     same = DigitRequest().left
-    assert compute(DigitRequest(left=same, right=same))["sentence"] == "No loss tells A and B apart."
+    assert compute(DigitRequest(left=same, right=same))["sentence"] == "No loss distinguishes A and B."
 
 
 def test_states_that_are_refused():

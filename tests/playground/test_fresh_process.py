@@ -1,4 +1,4 @@
-"""A fresh process: without the extra train the tab that asks a model says what is missing; and first requests come at once."""
+"""A fresh process: without the extra lab the tab that asks a model says what is missing; and first requests come at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_rest_of_the_page_works():
     status, error = answers.pop("answer")
     assert status == 400
     assert "transformers" in error
-    assert "pip install 'numerate[train]'" in error
+    assert "pip install 'numerate[lab]'" in error
     assert len(answers) >= 3
     assert {status for status, _ in answers.values()} == {200}
 
@@ -63,7 +63,7 @@ with ThreadPoolExecutor(4) as pool:
 @pytest.mark.launch
 def test_first_requests_at_once():
     """None sees transformers while another thread imports it."""
-    pytest.importorskip("transformers", reason="the extra train is not installed")
+    pytest.importorskip("transformers", reason="the extra lab is not installed")
     done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [True] * 4

@@ -104,7 +104,7 @@ class TestBodies:
         )
         answer = exchange(address, head + 2 * chunk)
         assert answer.startswith(b"HTTP/1.1 413 ")
-        assert b"too large: at most 256 KiB" in answer
+        assert b"too large: expected at most 256 KiB" in answer
 
     def test_a_slow_body_is_given_up(self, address, monkeypatch):
         monkeypatch.setattr(server, "BODY_SECONDS", 0.3)

@@ -1,4 +1,4 @@
-"""The landscape: costs of the library, settings read from the signatures, and where a loss is not monotone."""
+"""Loss curves: values of the library, settings read from the signatures, and where a loss is not monotone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_slider_stands_where_the_loss_chose():
 def test_where_smmd_is_not_monotone():
     """The known weakness: for label 0, a certain 9 costs less than a certain 6. The repaired form has it not."""
     answer = compute(LandscapeRequest())
-    assert answer["sentences"][0] == "smmd is not monotone: for target 0, an answer of 9 costs 2.474, less than 6 with 2.669."
+    assert answer["sentences"][0] == "smmd is not monotone: for target 0, the answer 9 costs 2.474, less than 6 (2.669)."
     repaired = compute(LandscapeRequest(settings={"smmd": {"variant": "repaired"}}))
     assert not any("not monotone" in sentence for sentence in repaired["sentences"])
 
@@ -76,10 +76,10 @@ def test_where_smmd_is_not_monotone():
 @pytest.mark.parametrize(
     ("target", "costs", "sentence"),
     [
-        (1, [1, 0, 1], "Costs more with every step away from 1: x."),
-        (0, [0, 1, 1], "Never costs less farther away from 0, but is flat in places: x."),
-        (2, [1, 3, 0], "x is not monotone: for target 2, an answer of 0 costs 1, less than 1 with 3."),
-        (1, [2, 1, 0.5], "x is not monotone: for target 1, an answer of 2 costs 0.5, less than 1 with 1."),
+        (1, [1, 0, 1], "Strictly increasing with the distance from 1: x."),
+        (0, [0, 1, 1], "Never decreasing with the distance from 0, but flat in places: x."),
+        (2, [1, 3, 0], "x is not monotone: for target 2, the answer 0 costs 1, less than 1 (3)."),
+        (1, [2, 1, 0.5], "x is not monotone: for target 1, the answer 2 costs 0.5, less than 1 (1)."),
     ],
 )
 def test_the_sentence_is_computed(target, costs, sentence):
@@ -108,14 +108,14 @@ def test_a_target_between_the_answers_drawn():
 
 def test_a_loss_that_cannot_be_drawn_gives_its_reason():
     one = series(losses=["digit_entropy", "emd"], tokens="0-99", settings={"digit_entropy": {"variant": "released"}})
-    assert one["digit_entropy"]["reason"] == "with these settings it reads 10 of the tokens; choose tokens 0-9."
+    assert one["digit_entropy"]["reason"] == "with these settings it reads only 10 of the tokens: choose tokens 0-9."
     assert "values" in one["emd"]
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"target": 10}, "target=10 has no token: expected a number from 0 to 9"),
+        ({"target": 10}, "target=10 has no token: expected an integer from 0 to 9"),
         ({"losses": ["smd"]}, "Did you mean 'smmd'"),
         ({"settings": {"smmd": {"sigm": 1.0}}}, "Did you mean 'sigma'"),
         ({"settings": {"smmd": {"sigma": "wide"}}}, "expected a number from 0.1 to 10"),

@@ -1,4 +1,4 @@
-"""The tabs of complete numbers and of labels in a real browser: what is shown is what the library computes."""
+"""The tabs \"a complete number\" and \"a soft label\" in a real browser: shown values are the library's."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class TestNumber:
         visit.open("number?target=7&first=8&second=9")
         visit.page.get_by_role("button", name="0.98: 1.01 or 1.98").click()
         visit.settle()
-        assert answer_line(visit, "number") == "1.01 is nearer to the target. Of these 6 losses, 1 prefers it: number."
+        assert answer_line(visit, "number") == "1.01 is closer to the target. Of these 6 losses, 1 prefers it: number."
         said = visit.page.locator("#tab-number [data-loss=ntil_released] .sees").inner_text()
-        assert said == "prefers 1.98, though 1.01 is nearer."
+        assert said == "prefers 1.98, although 1.01 is closer."
         rows = visit.page.locator("#tab-number .tokens tr").all()
         assert [row.locator(".token").all_inner_texts() for row in rows] == [[*"0.98■"], [*"1.01■"], [*"1.98■"]]
         assert [place for place in rows[0].locator(".place").all_inner_texts() if place] == ["1", "0.1", "0.01"]
@@ -85,21 +85,21 @@ class TestLabel:
         assert set(wanted) == {"9", "1", "8"}
         shown = dict(re.fullmatch(r"level 1 (\d)(?: …)?: (.*)", line).groups() for line in shown_tree(visit) if "level 1" in line)
         assert shown == wanted
-        first = ", ".join(f"{token} with {share}" for token, share in wanted.items())
+        first = ", ".join(f"{token} ({share})" for token, share in wanted.items())
         assert answer_line(visit, "label").endswith(f"The first token is {first}.")
 
     def test_drawing_shows_frequencies(self, visit):
         visit.open("label")
-        visit.page.get_by_role("button", name="Draw paths").click()
+        visit.page.get_by_role("button", name="Sample").click()
         for _ in range(3):
-            visit.page.get_by_role("button", name="Ten times as many").click()
+            visit.page.get_by_role("button", name="10 times as many").click()
         visit.settle()
         assert unquote(visit.where()) == "label?draws=1000"
         computed = label.compute(label.LabelRequest(draws=1000))
         drawn = visit.page.locator("#tab-label .drawn").inner_text()
-        assert drawn == f"Drawn: {', '.join(computed['drawn'])}, …"
-        assert all(", drawn " in line for line in shown_tree(visit))
-        visit.page.get_by_role("button", name="Draw paths").click()
+        assert drawn == f"Sampled: {', '.join(computed['drawn'])}, …"
+        assert all(", sampled " in line for line in shown_tree(visit))
+        visit.page.get_by_role("button", name="Sample").click()
         visit.settle()
         assert unquote(visit.where()) == "label?draws=1000&seed=1"
         assert visit.page.locator("#tab-label .drawn").inner_text() != drawn
@@ -112,7 +112,7 @@ class TestLabel:
 
     def test_a_kind_of_label_brings_a_target_that_fits(self, visit):
         visit.open("label")
-        visit.page.locator("#tab-label select[name=kind]").select_option(label="a time of day")
+        visit.page.locator("#tab-label select[name=kind]").select_option(label="time of day")
         visit.settle()
         assert visit.page.locator("#tab-label [name=target]").input_value() == "23:58"
         assert visit.page.locator("#tab-label .message").is_hidden()

@@ -67,7 +67,7 @@ def test_an_error_hides_the_results_of_an_earlier_state(visit, name):
     visit.open(name)
     visit.settle()
     section = visit.page.locator(f"#tab-{name}")
-    shown = f"#tab-{name} :is(.answer, .losses, .tokens, .tree, .plot, .picture, .decisions)"
+    shown = f"#tab-{name} :is(.answer, .losses, .tokens, .tree, .plot, .picture, .decisions, .rules)"
     assert section.locator(".result").count()
     before = [made.is_visible() for made in visit.page.locator(shown).all()]
     visit.page.route(f"**/api/{name}", lambda route: route.fulfill(status=400, json={"error": "this was refused"}))
@@ -157,7 +157,7 @@ class TestDigit:
         )
         share.fill("a lot")
         share.press("Tab")
-        assert visit.page.locator("#tab-digit .message").inner_text() == 'A share is a number from 0 to 1, not "a lot".'
+        assert visit.page.locator("#tab-digit .message").inner_text() == 'Expected a probability from 0 to 1, not "a lot".'
         assert share.input_value() == "1"
 
     @pytest.mark.parametrize("preset", PRESETS)
@@ -210,7 +210,7 @@ class TestAddress:
 
     def test_a_tab_keeps_its_state(self, visit):
         visit.open("digit?target=2")
-        visit.page.get_by_role("link", name="The landscape").click()
+        visit.page.get_by_role("link", name="Loss curves").click()
         visit.page.wait_for_selector("#tab-landscape:not([hidden])[data-settled]")
         visit.page.get_by_role("link", name="One digit").click()
         assert visit.page.get_by_label("target digit").input_value() == "2"
@@ -219,8 +219,8 @@ class TestAddress:
         ("where", "message"),
         [
             ("digit?target=12", "target=12: Input should be less than or equal to 9."),
-            ("digit?left=<b>1</b>", "The address has left=<b>1</b>, which this tab cannot read."),
-            ("digit?nothing=1", "The address has nothing=1, which this tab cannot read."),
+            ("digit?left=<b>1</b>", "The address has an invalid field: left=<b>1</b>."),
+            ("digit?nothing=1", "The address has an invalid field: nothing=1."),
             ('landscape?settings={"smmd":{"sigma":-1}}', "sigma=-1.0 of smmd: expected a number from 0.1 to 10."),
         ],
     )

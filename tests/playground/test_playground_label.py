@@ -138,11 +138,11 @@ def test_extremes_are_bounded(state: dict[str, Any]) -> None:
     [
         ({"target": "1e9"}, "not a plain number"),
         ({"kind": "clock", "target": "25:00"}, "not a time of day"),
-        ({"kind": "clock", "target": "2:55 PM"}, "Only digits and the marks"),
+        ({"kind": "clock", "target": "2:55 PM"}, "only digits and the characters"),
         ({"kind": "angle", "target": "3" * 21}, "at most 20"),
         ({"kind": "raters", "ratings": "3, four"}, "'four' is not a rating"),
-        ({"kind": "raters", "ratings": " , "}, "has 0 ratings"),
-        ({"kind": "raters", "ratings": "1 " * 201}, "has 201 ratings"),
+        ({"kind": "raters", "ratings": " , "}, "has 0 values"),
+        ({"kind": "raters", "ratings": "1 " * 201}, "has 201 values"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(state: dict[str, Any], message: str) -> None:

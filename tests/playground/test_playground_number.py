@@ -76,9 +76,9 @@ def test_only_the_losses_of_values_prefer_the_nearer_prediction() -> None:
     assert answer["nearer"] == 0
     assert rows["number"]["prefers"] == rows["ntil_number"]["prefers"] == 0
     assert rows["ntil_released"]["prefers"] == rows["ntil_released_number"]["prefers"] == rows["cross-entropy"]["prefers"] == 1
-    assert rows["number"]["sentence"] == "prefers 1.01, which is nearer."
-    assert rows["ntil_released"]["sentence"] == "prefers 1.98, though 1.01 is nearer."
-    assert answer["summary"] == "1.01 is nearer to the target. Of these 6 losses, 1 prefers it: number."
+    assert rows["number"]["sentence"] == "prefers 1.01, which is closer."
+    assert rows["ntil_released"]["sentence"] == "prefers 1.98, although 1.01 is closer."
+    assert answer["summary"] == "1.01 is closer to the target. Of these 6 losses, 1 prefers it: number."
 
 
 @pytest.mark.parametrize("name", ["ntil", "ntil_released"])
@@ -105,14 +105,14 @@ def test_longer_and_shorter_predictions_say_what_is_not_seen() -> None:
     answer = _answer(target="98", first="10123", second="9")
     longer, shorter = answer["predictions"]
     assert longer["note"] == (
-        'A has 3 tokens more than the target. Where the target ends it has "1", which only cross-entropy sees. '
-        "No loss sees what follows."
+        'A has 3 tokens more than the target. Where the target ends, it has "1", which only cross-entropy sees. '
+        "No loss sees the rest."
     )
     assert shorter["note"] == (
-        "B has 1 token fewer than the target, and counts as ended there. "
-        "At one position where the target has digits, B has none: the numeric losses read an even spread there."
+        "B has 1 token fewer than the target and is padded with the end token. "
+        "At one position where the target has digits, B has none: numeric losses see a uniform distribution there."
     )
-    # What follows the target's end changes nothing, as the note says.
+    # Tokens after the target's end have no effect, as the note says.
     same = _answer(target="98", first="10199999", second="9")
     assert [row["values"] for row in same["losses"]] == [row["values"] for row in answer["losses"]]
     assert _answer(target="98", first="97", second="99")["predictions"][0]["note"] is None
@@ -121,26 +121,26 @@ def test_longer_and_shorter_predictions_say_what_is_not_seen() -> None:
 def test_published_ntil_reads_single_digits_only() -> None:
     rows = _rows(_answer(target="200", first="199", second="190", tokenizer="three"))
     assert rows["ntil_released"]["values"] is None
-    assert rows["ntil_released"]["sentence"] == "sees nothing here: it reads single digits only."
+    assert rows["ntil_released"]["sentence"] == "ignores this target: it reads single digits only."
     partly = _rows(_answer(target="200.5", first="199.5", second="190.5", tokenizer="three"))["ntil_released"]
-    assert partly["sentence"] == "costs both the same. It reads 1 of 2 number tokens: single digits only."
+    assert partly["sentence"] == "is the same for both. It reads 1 of 2 number tokens: single digits only."
 
 
 def test_the_summary_counts_the_losses_that_prefer_the_nearer_one() -> None:
     all_of_them, none = _answer(target="351", first="351", second="951"), _answer(target="98", first="198", second="101")
-    assert all_of_them["summary"] == "351 is nearer to the target. All of these 6 losses prefer it."
-    assert none["summary"] == "101 is nearer to the target. None of these 6 losses prefers it."
+    assert all_of_them["summary"] == "351 is closer to the target. All of these 6 losses prefer it."
+    assert none["summary"] == "101 is closer to the target. None of these 6 losses prefers it."
 
 
 def test_equal_predictions_are_said_to_be_equal() -> None:
     answer = _answer(target="5", first="6", second="6")
-    assert answer["summary"] == "Both predictions are equally far from the target."
-    assert {row["sentence"] for row in answer["losses"]} == {"costs both the same."}
+    assert answer["summary"] == "Both predictions are equally close to the target."
+    assert {row["sentence"] for row in answer["losses"]} == {"is the same for both."}
 
 
 @pytest.mark.parametrize("text", ["abc", "1,000", "1e5", "--5", ".", "٣", "1 2", "nan", " "])
 def test_anything_but_a_plain_number_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a plain number\. Write digits"):
+    with pytest.raises(ValueError, match="expected a plain number with digits"):
         compute(NumberRequest(first=text))
 
 

@@ -57,7 +57,7 @@ def test_a_large_body_is_refused(client, name):
     body = b" " * (server.BODY_BYTES + 1)
     answer = client.post(f"/api/{name}", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413
-    assert answer.json()["error"].startswith("too large")
+    assert answer.json()["error"].startswith("the request is too large")
 
 
 def test_a_fault_of_a_tab_is_told_and_the_server_lives_on(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_fault_of_a_tab_is_told_and_the_server_lives_on(monkeypatch):
         client = TestClient(create_app(), base_url="http://127.0.0.1")
         answer = client.post("/api/digit", json={})
         assert answer.status_code == 500
-        assert "fault of the playground" in answer.json()["error"]
+        assert "internal error of the playground" in answer.json()["error"]
         assert client.get("/").status_code == 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 from pathlib import Path
 
@@ -75,5 +76,22 @@ def test_a_folder_that_is_no_comparison_or_is_not_finished(script, comparison, t
         script.main([what, str(tmp_path), "--out", str(tmp_path / "kept")])
     assert not (tmp_path / "kept").exists()
     (comparison / "cells" / "soft-2" / "result.json").unlink()
-    with pytest.raises(ValueError, match="is not finished: expected the same seeds of every loss, but has ce 3, soft 2"):
+    with pytest.raises(ValueError, match="expected the same seeds of every loss of smollm2, but has ce 3, soft 2"):
         script.keep_scores(comparison, tmp_path)
+
+
+def test_scores_join_those_of_other_runs(script, comparison, tmp_path):
+    script.keep_scores(comparison, tmp_path)
+    file = tmp_path / "tables_stones_scores.csv.xz"
+    before = lines(file)
+    for folder in (comparison / "cells").iterdir():  # another model, on another machine: one seed is there twice
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"model": "larger"} if config["seed"] else {}
+        write(folder / "config.json", config)
+    script.keep_scores(comparison, tmp_path)
+    found = lines(file)
+    assert set(before) < set(found)
+    assert len(found) == len(before) + 8  # two losses, two seeds, two rows
+    assert {line.split(",")[0] for line in found[1:]} == {"larger", "smollm2"}
+    script.keep_scores(comparison, tmp_path)
+    assert lines(file) == found

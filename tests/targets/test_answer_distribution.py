@@ -37,7 +37,7 @@ class TestAnswerDistribution:
             (lambda: AnswerDistribution("12", [1]), "texts='12' is a str: expected a list"),
             (lambda: AnswerDistribution([12], [1]), "texts holds 12: expected written answers; for numbers, use of_numbers"),
             (lambda: AnswerDistribution(["a"], [1, 2]), r"probabilities has shape \(2,\) for 1 texts"),
-            (lambda: AnswerDistribution(["a"], [float("nan")]), "probabilities holds nan"),
+            (lambda: AnswerDistribution(["a"], [float("nan")]), "probabilities contains nan"),
             (lambda: AnswerDistribution([], []), "at least one text"),
             (lambda: AnswerDistribution.from_pairs("x"), "pairs='x' is not JSON"),
             (lambda: AnswerDistribution.from_pairs(["12"]), "pairs holds '12': expected .text, probability."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_workers_draw_the_same_and_see_the_epoch(context: str):
 
 def test_a_resumed_run_sees_the_same_batches():
     """Break off after two batches of the second epoch; a new process continues with the third."""
-    accelerate = pytest.importorskip("accelerate")
+    accelerate = pytest.importorskip("accelerate", minversion="1.15", reason="accelerate before 1.15 forgets the epoch")
 
     def batches(epoch: int, skipped: int) -> list[Any]:
         loader = accelerate.data_loader.prepare_data_loader(
@@ -150,3 +151,13 @@ class TestTransform:
 def test_settings_are_checked(call, message: str):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+@pytest.mark.parametrize(("installed", "step", "warned"), [("1.14.0", 5, True), ("1.14.0", 0, False), ("1.15.0", 5, False)])
+def test_a_resumption_that_accelerate_draws_otherwise_is_said(installed: str, step: int, warned: bool, monkeypatch):
+    monkeypatch.setattr("numerate.targets.drawn.version", lambda name: {"accelerate": installed}[name])
+    callback = DrawnDataset(make_rows(), make_soft()).callback()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        callback.on_train_begin(None, TrainerState(global_step=step), None)
+    assert [("accelerate 1.14.0 forgets the epoch" in str(one.message)) for one in caught] == [True] * warned

@@ -185,3 +185,23 @@ def test_what_belongs_to_a_token_stays_with_it(kinds: list[tuple[int, bool, bool
         found = {(int(batch["input_ids"][line, place]), token) for place, token in zip(*fields, strict=True) if place >= 0}
         kept = {*batch["input_ids"][line].tolist()} - {0} if "soft_positions" in row else set()
         assert found == {(id_, 2 * (id_ % 100) + option) for id_ in kept for option in (0, 1)}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_positions_in_labels_of_an_encoder_decoder(side):
+    """Questions and labels are padded to lengths of their own."""
+
+    def collate(chosen):
+        def pad(name, fill):
+            lines = [torch.tensor(row[name]) for row in chosen]
+            return torch.nn.utils.rnn.pad_sequence(lines, batch_first=True, padding_value=fill, padding_side=side)
+
+        return {"input_ids": pad("input_ids", 0), "labels": pad("labels", -100)}
+
+    soft = {"soft_positions": [1, 1], "soft_token_ids": [7, 8], "soft_probabilities": [0.5, 0.5], "token_weights": [1.0, 2.0]}
+    short = {"input_ids": [1] * 9, "labels": [5, 7], **soft}
+    long = {"input_ids": [2], "labels": [5, 6, 7], "token_weights": [1.0, 1.0, 1.0]}
+    batch = SoftCollator(collate, sequence="labels")([short, long])
+    moved = 1 if side == "left" else 0
+    assert batch["soft_positions"].tolist() == [[1 + moved] * 2, [-1, -1]]
+    assert batch["token_weights"].tolist()[0] == ([0.0, 1.0, 2.0] if side == "left" else [1.0, 2.0, 0.0])

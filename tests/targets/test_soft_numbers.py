@@ -95,6 +95,36 @@ class TestTokens:
             }
         assert soft.left_hard == 0
 
+    @pytest.mark.parametrize("target", [NEAR, begins_with_another, certain_if_even])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_labels_that_are_a_sequence_of_their_own(self, kind: str, target: Target):
+        """As of an encoder-decoder: targets are those of brute force, ``decoder_input_ids`` follow, and the question stays."""
+        tokens = tokenizer(kind)
+        soft = SoftNumbers(tokens, target, sequence="labels")
+        text, label = "x 3 99.", "99"
+        labels = [*encoded(tokens, text), 0]
+        row = {"input_ids": [5] * len(labels), "attention_mask": [1] * len(labels), "labels": labels}
+        row |= {"decoder_input_ids": [7, *labels[:-1]], "token_weights": [0.5] * len(labels)}
+        choice = soft.target(label)
+        sequences = [[*encoded(tokens, text.replace(label, member)), 0] for member in choice.texts]
+        for seed in range(12):
+            drawn = soft({**row, "labels": [*labels, -100], "decoder_input_ids": [7, *labels]}, rng=rng(seed))
+            assert drawn["labels"][-1] == -100
+            drawn = soft(row, rng=rng(seed))
+            assert drawn["labels"] in sequences
+            assert drawn["decoder_input_ids"] == [7, *drawn["labels"][:-1]]
+            assert (drawn["input_ids"], drawn["attention_mask"]) == (row["input_ids"], row["attention_mask"])
+            assert len(drawn["token_weights"]) == len(drawn["labels"])
+            expected = conditionals(drawn["labels"], sequences, choice.probabilities.tolist())
+            assert row_targets(drawn) == {
+                place: pytest.approx(options, abs=1e-9) for place, options in enumerate(expected) if len(options) > 1
+            }
+        assert soft.left_hard == 0
+        with pytest.raises(ValueError, match="are not the labels moved by one to the right"):
+            soft({**row, "decoder_input_ids": labels}, rng=rng())
+        with pytest.raises(ValueError, match="expected raw labels.*For an encoder-decoder.*sequence='labels'"):
+            SoftNumbers(tokens, target)(row, rng=rng())
+
     @pytest.mark.parametrize("name", REAL)
     def test_real_tokenizers(self, name: str):
         tokens = real(name)
@@ -273,6 +303,7 @@ class TestWhere:
         drawn = [soft(row, rng=rng(seed)) for seed in range(30)]
         assert "ratings" not in drawn[0]
         assert {tokens.decode(out["input_ids"][6:-1]) for out in drawn} == {"1", "3"}
+        assert [SoftNumbers(tokens, Ratings("ratings"))(row, rng=rng(seed)) for seed in range(30)] == drawn
         many = SoftNumbers(tokens, Ratings(), where="all", column="ratings")
         row = {**make_row(tokens, "a ", "2 and 5\n"), "ratings": [[1, 1], [4, 4]]}
         assert tokens.decode(many(row, rng=rng())["input_ids"][:-1]) == "a 1 and 4\n"
@@ -388,3 +419,10 @@ class TestHard:
     def test_settings_are_checked(self, call, message: str):
         with pytest.raises((TypeError, ValueError), match=message):
             call(tokenizer("digits"))
+
+
+def test_numbers_are_read_without_being_drawn():
+    tokens = tokenizer("digits")
+    soft, row = SoftNumbers(tokens, NEAR, where="all"), make_row(tokens, "40 and ", "7 of 50\n")
+    assert soft.numbers(row) == ["7", "50"]
+    assert soft.seen == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numerate.targets import estimate_width, width_of_residuals
+from numerate.targets import Bell, estimate_width, suitable_width, width_of_residuals
 
 
 class TestNeighbours:
@@ -78,3 +80,38 @@ class TestResiduals:
             width_of_residuals([1], [1, 2])
         with pytest.raises(ValueError, match="shape='flat' is not known"):
             width_of_residuals([1], [1], shape="flat")
+
+
+DECIMALS = st.integers(0, 4).flatmap(
+    lambda places: st.lists(
+        st.integers(-(10**7), 10**7).map(lambda k: f"{Decimal(k).scaleb(-places):f}"), min_size=1, max_size=12
+    )
+)
+LABELS = st.one_of(
+    DECIMALS, DECIMALS.map(lambda labels: [label.lstrip("-") for label in labels]), DECIMALS.map(lambda x: x[:1] * 9)
+)
+
+
+class TestSuitableWidth:
+    @given(LABELS)
+    @settings(max_examples=40, deadline=None)
+    def test_every_label_has_a_distribution(self, labels):
+        """Of numbers with a sign that the labels have."""
+        found = suitable_width(np.array([float(label) for label in labels]))
+        assert (found.get("width") or found["relative"]) > 0
+        target = Bell(**found, at_most=21)
+        drawn = [Decimal(text) for label in labels for text in target(label).texts]
+        for sign in (1, -1):
+            assert any(sign * Decimal(label) < 0 for label in labels) or all(sign * number >= 0 for number in drawn)
+
+    @given(st.lists(st.integers(-100, 100), min_size=5, max_size=40), st.integers(1, 6))
+    def test_units_do_not_matter(self, numbers, exponent):
+        """In thousandths, the width of signed numbers is a thousand times as large."""
+        labels = np.array([-100.0, *numbers, 100.0])
+        found, large = suitable_width(labels), suitable_width(labels * 10.0**exponent)
+        assert found.keys() == large.keys()
+        assert large.get("width", 0) == pytest.approx(found.get("width", 0) * 10.0**exponent)
+
+    def test_no_wider_than_the_labels(self):
+        years = suitable_width(np.arange(1990.0, 2011))
+        assert 0.5 < years["width"] < 3

@@ -5,8 +5,8 @@
     >>> METRICS["absolute_error"](gold=12, guess=guess), METRICS["within_10"](gold=12, guess=guess)
     (3.0, 0.0)
 
-``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``rmse``, ``r_squared``, ``pearson`` and ``spearman`` score all of
-them together, and ``number_distribution`` makes a distribution of sampled answers.
+``EXTRACTORS`` parse answers, ``METRICS`` score single answers, ``rmse``, ``r_squared``, ``pearson`` and ``spearman`` score all
+answers, and ``number_distribution`` turns sampled answers into a distribution.
 """
 
 from numerate.answers.boxes import RegionCounts, count_regions, giou, iou

@@ -1,4 +1,4 @@
-r"""Overlap of boxes and quadrilaterals, and precision and recall of the text regions found in an image.
+r"""Overlap of boxes and quadrilaterals, and precision and recall of text regions in an image.
 
 With I, U the areas of intersection and union of two shapes, H the area of the smallest box around both, and m the number of
 pairs of a one-to-one matching:
@@ -9,15 +9,15 @@ pairs of a one-to-one matching:
     recall       m / g                        g the number of gold regions, without the don't-care regions
     hmean        2 m / (d + g)                the harmonic mean of the two
 
-A gold region and a predicted one can be matched if their IoU is at least 0.5 and, with ``read=True``, their texts are equal,
-ignoring case and surrounding space. The largest one-to-one matching is used, so that the order of the regions does not matter.
-(The scripts of the ICDAR contests take pairs in file order and require more than 0.5; the results differ only if regions
-overlap one another, or at exactly 0.5.)
+A gold region and a prediction can be matched if their IoU is at least 0.5 and, with ``read=True``, their texts are equal,
+ignoring case and surrounding space. The maximum one-to-one matching is used, so that the order of the regions does not matter.
+(The scripts of the ICDAR contests match greedily in file order and require more than 0.5; results differ only if regions overlap
+each other, or at exactly 0.5.)
 
-Gold regions with the text ``###`` are unreadable (don't care). They need not be found, and an unmatched prediction that lies
-by more than half in one of them is ignored.
+Gold regions with the text ``###`` are unreadable (don't care). They are optional, and an unmatched prediction with more than
+half of its area in one of them is ignored.
 
-Boxes are compared exactly. Quadrilaterals need shapely; if the sides of one cross, its area is what they enclose.
+Boxes are compared exactly. Quadrilaterals need shapely; the area of a self-intersecting one is the area it encloses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Corner = tuple[Fraction, Fraction]
 
 
 def iou(first: Corners, second: Corners) -> float:
-    """Return the intersection over union of two shapes: boxes of two opposite corners, or quadrilaterals of four.
+    """Return the intersection over union of two shapes: boxes (two opposite corners) or quadrilaterals (four corners).
 
     A shape without area overlaps only with an equal shape.
 
@@ -77,7 +77,7 @@ def giou(first: Corners, second: Corners) -> float:
 
 @dataclass(frozen=True)
 class RegionCounts:
-    """Counts of matched regions, of one or more images. Add the counts of images; do not average their ratios.
+    """Counts of matched regions in one or more images. Add the counts of images instead of averaging their ratios.
 
     Examples:
         >>> counts = RegionCounts(matched=1, gold=2, predicted=1) + RegionCounts(matched=0, gold=0, predicted=1)
@@ -95,7 +95,7 @@ class RegionCounts:
 
     @property
     def precision(self) -> float:
-        """The share of the predicted regions that are right; without predictions, 1 if there are no gold regions, else 0."""
+        """The share of the predicted regions that are correct; without predictions, 1 if there are no gold regions, else 0."""
         return self.matched / self.predicted if self.predicted else float(not self.gold)
 
     @property
@@ -117,8 +117,8 @@ def count_regions(
     Args:
         gold: the regions of the image; those with the text ``###`` are don't care.
         predicted: the predicted regions.
-        read: whether the texts must agree too (end-to-end), or only the places (detection).
-        threshold: the lowest IoU of a match.
+        read: whether the texts must match (end-to-end), or only the positions (detection).
+        threshold: minimum IoU of a match.
 
     Examples:
         >>> gold = [Region((0, 0, 10, 10), "EXIT"), Region((20, 0, 30, 10), "###")]
@@ -146,26 +146,26 @@ def _folded(text: str) -> str:
 
 
 def _largest_matching(fits: list[list[bool]], ignorable: list[bool]) -> set[int]:
-    """Return the matched predictions of a largest matching; among these, of one with the fewest ignorable predictions."""
+    """Return the matched predictions of a maximum matching with as few ignorable predictions as possible."""
     if not any(map(any, fits)):
         return set()
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     allowed = np.array(fits)  # [G, D]
-    # With score 2 per match and 1 per ignorable match, the matching of the highest score is also one of the largest.
+    # With score 2 per match and 1 per ignorable match, the matching with the highest score is a maximum matching.
     scores = allowed * (2 - np.array(ignorable, int))
     rows, columns = linear_sum_assignment(scores, maximize=True)
     return set(columns[allowed[rows, columns]].tolist())
 
 
 def _inside(shape: list[Corner], region: list[Corner]) -> bool:
-    """Return whether more than half of a shape lies in a don't-care region."""
+    """Whether more than half of a shape is inside a don't-care region."""
     area, _, shared = _areas(shape, region)
     return bool(shared * 2 > area)
 
 
 def _points(corners: Corners) -> list[Corner]:
-    """Return the corners of a shape in order; those of a box start at the smallest x and y."""
+    """Return the corners of a shape in order; a box starts at the smallest x and y."""
     points = list(zip(corners[0::2], corners[1::2], strict=True))
     return _rectangle(points) if len(points) == 2 else points
 
@@ -198,8 +198,7 @@ def _polygon_areas(first: list[Corner], second: list[Corner]) -> tuple[float, fl
         from shapely import Polygon, make_valid  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise ImportError(
-            "shapely is not installed: expected it to compare quadrilaterals. Run pip install shapely, or use boxes "
-            "[x1, y1, x2, y2]."
+            "shapely is not installed: expected it for quadrilaterals. Run pip install shapely, or use boxes [x1, y1, x2, y2]."
         ) from error
     (left, low), (right, high) = _bounds(first + second)
     # Scaling the axes to [0, 1] keeps ratios of areas, and coordinates of any size become floats.

@@ -2,7 +2,7 @@ r"""Relaxed accuracy (ChartQA): a number may be off by 5 %, any other text must 
 
 With x the number of the answer and y the gold number:
 
-    numerate   |x - y| <= |y| / 20, exactly; for y = 0 only 0 is right. A number may have a sign, thousands commas, a
+    numerate   |x - y| <= |y| / 20, exactly; for y = 0 only 0 is correct. A number may have a sign, thousands commas, a
                currency sign, a power of ten, a denominator and a final full stop (``numerals.number``). If only one of the two
                has a percent sign, the sign may mean a hundredth or be ignored: 62% is 62 and 0.62. Other texts must be equal,
                ignoring case and space.
@@ -31,7 +31,7 @@ ChartRule = Literal["numerate", "chartqa", "qwen_vl", "lm_eval"]
 
 
 def relaxed_accuracy(gold: str, answer: str, rule: ChartRule = "numerate") -> float:
-    """Return 1 if the answer is right by ``rule``, else 0; see the module for the rules.
+    """Return 1 if the answer is correct by ``rule``, else 0; see the top of this module for the rules.
 
     Examples:
         >>> relaxed_accuracy("100", "$105."), relaxed_accuracy("100", "106"), relaxed_accuracy("Kenya", "kenya")

@@ -1,4 +1,4 @@
-r"""Extractors: read the answer from a text; None if the text has no answer.
+r"""Extractors: parse the answer in a text; None if there is none.
 
     last_number      "That makes $1,200."                           1200
     number           "1,200"; no other text is allowed              1200
@@ -12,11 +12,11 @@ r"""Extractors: read the answer from a text; None if the text has no answer.
     final_answer     "Final answer: Kenya"                          the text "Kenya"
     text             " Kenya "                                      the text "Kenya"
 
-The last candidate is the answer. If it has no value (``1/0``, ``2:75``, more than ``MAX_DIGITS`` digits), there is no answer:
-earlier candidates are not used instead. No text raises an error.
+The last candidate is the answer. If it has no value (``1/0``, ``2:75``, more than ``MAX_DIGITS`` digits), there is no answer;
+earlier candidates are not used. No text raises an error.
 
-``EXTRACTORS`` has them by name. Each has a version that increases when its result changes for any text: compare scores only
-if extractor and version are the same.
+``EXTRACTORS`` has them by name. Each has a version that increases whenever its result changes for any text: only compare scores
+with the same extractor and version.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Box = tuple[Fraction, Fraction, Fraction, Fraction]
 
 
 class Region(NamedTuple):
-    """A place in an image and the text at that place."""
+    """A position in an image and the text there."""
 
     corners: tuple[Fraction, ...]
     """x1, y1, x2, y2 of a box; x1, y1, .., x4, y4 of a quadrilateral; empty if neither could be read."""
@@ -71,8 +71,8 @@ _FOUR = re.compile(r"(?<!,),,,(?!,)|(?<![,|]),\|,(?![,|])")  # in the result of 
 def gsm8k_strict(text: str) -> str | None:
     """Return the answer after ``#### `` by the rule of lm-evaluation-harness; None if there is none.
 
-    The first match counts. Commas, dollar signs and one full stop at the end are removed. The metric ``string_match`` compares
-    the rest as text, so that ``18.00`` is not ``18``; the metric ``exact`` compares it as a number.
+    The first match counts. Commas, dollar signs and one final full stop are removed. The metric ``string_match`` compares texts,
+    so that ``18.00`` is not ``18``; the metric ``exact`` compares numbers.
 
     Examples:
         >>> gsm8k_strict("9 * 200 = 1,800 #### 1,800."), gsm8k_strict("#### $18"), gsm8k_strict("1800")
@@ -85,7 +85,7 @@ def gsm8k_strict(text: str) -> str | None:
 def gsm8k_flexible(text: str) -> str | None:
     """Return the last number by the rule of lm-evaluation-harness; None if there is none. See :func:`gsm8k_strict`.
 
-    The harness also matches stops and commas without digits (``...``), which score 0 there; here they are no answer.
+    The harness also matches stops and commas without digits (``...``), which score 0 there; here they are not an answer.
 
     Examples:
         >>> gsm8k_flexible("so the answer is $1,800."), gsm8k_flexible("It is 5..."), gsm8k_flexible("1/2")
@@ -115,9 +115,9 @@ def clock_time(text: str) -> Fraction | None:
 
 
 def box(text: str) -> Box | None:
-    """Return the four numbers of the last box of a text as written; None if there is none.
+    """Return the four numbers of the last box in a text, as written; None if there is none.
 
-    A box is a row of exactly four numbers with commas or spaces between them, or two points next to each other.
+    A box is a sequence of exactly four numbers separated by commas or spaces, or two adjacent points.
 
     Examples:
         >>> [int(side) for side in box('{"bbox_2d": [10, 20, 110, 220], "label": "player 7"}')]
@@ -138,11 +138,10 @@ def box(text: str) -> Box | None:
 
 
 def boxes(text: str) -> tuple[Region, ...] | None:
-    """Return the regions of the last JSON list of a text; None if there is none.
+    """Return the regions of the last JSON list in a text; None if there is none.
 
-    Each entry is ``{"box": [x1, y1, x2, y2], "text": ...}`` or ``{"quad": [x1, y1, .., x4, y4], "text": ...}``. Any other
-    entry is a region without corners: it is counted, but matches no gold region. If the list is cut short, its complete
-    entries are used.
+    Each entry is ``{"box": [x1, y1, x2, y2], "text": ...}`` or ``{"quad": [x1, y1, .., x4, y4], "text": ...}``. Any other entry
+    is a region without corners, which is counted but never matched. The complete entries of a truncated list are used.
 
     Examples:
         >>> (region,) = boxes('[{"box": [1, 2, 30.5, 40], "text": "EXIT"}]')
@@ -208,7 +207,7 @@ def whole_text(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Extractor:
-    """A named, versioned function that reads the answer from a text.
+    """A named, versioned function that parses the answer in a text.
 
     Examples:
         >>> EXTRACTORS["clock"]("It is 2:55."), EXTRACTORS["clock"]("no idea")
@@ -217,7 +216,7 @@ class Extractor:
 
     name: str
     version: int
-    """Increases when the result changes for any text."""
+    """Increases whenever the result changes for any text."""
 
     function: Callable[[str], Any]
     description: str
@@ -243,7 +242,7 @@ EXTRACTORS: dict[str, Extractor] = {
         Extractor("text", 1, whole_text, "the whole text"),
     )
 }
-"""How an answer is read, by name: the last number, a clock time, a box, and others."""
+"""All extractors by name."""
 
 
 def _gsm8k(answer: str) -> str | None:
@@ -260,7 +259,7 @@ def _cut_short(text: str) -> tuple[Region, ...] | None:
 
 
 def _gap(between: str) -> str:
-    """Return ``,`` if two numbers are in one row, ``|`` if the second one begins the next point, else a space."""
+    """Return ``,`` if two numbers are in one sequence, ``|`` if the second one starts the next point, else a space."""
     marks = "".join(between.split())
     if marks == "," or (not marks and "\n" not in between):
         return ","

@@ -13,23 +13,23 @@ With x the answer and y the gold number:
     magnitude            1 if floor(log10 |x|) = floor(log10 |y|); 0 matches only 0
     sign                 1 if x and y are both positive, both negative, or both 0
 
-    clock_accuracy       1 if the two times are the same on a 12-hour face
+    clock_accuracy       1 if both times are equal on a 12-hour face
     time_gap             |x - y| in minutes, with hours from 1 to 12: from 1:00 to 12:55 it is 11 hours and 55 minutes
     time_gap_circular    min(d, 720 - d),  d = |x - y|: from 1:00 to 12:55 it is 5 minutes
 
-    relaxed_accuracy     1 if a number is within 5 % of y, or a text the same; also _chartqa, _qwen_vl, _lm_eval (``chartqa``)
+    relaxed_accuracy     1 if a number is within 5 % of y, or a text equal; also _chartqa, _qwen_vl, _lm_eval (``chartqa``)
     iou, acc_50          intersection over union of two boxes, and whether it is at least 0.5 (``boxes``)
-    hmean                over the regions of one image, by place; also precision, recall (``boxes``)
-    spotting_hmean       over the regions of one image, by place and text; also spotting_precision, spotting_recall
+    hmean                over the regions of one image, by position; also precision, recall (``boxes``)
+    spotting_hmean       over the regions of one image, by position and text; also spotting_precision, spotting_recall
 
-The NTIL paper reports a time gap in minutes and does not say whether it goes around the face: ``time_gap`` is the plain
-difference, ``time_gap_circular`` goes around.
+The NTIL paper reports a time gap in minutes without saying whether it wraps around: ``time_gap`` is the plain difference,
+``time_gap_circular`` wraps around.
 
 A missing answer (None) is never skipped. It scores 0 for an accuracy and the largest possible error for an error: 2 for smape,
 720 and 360 for the time gaps, infinity if unbounded. Errors that can be infinite are summarized by their median.
 
-Numbers are compared exactly, at any length; an error beyond the range of a float is infinite. Floats compare by their repr;
-strings are parsed.
+Numbers of any length are compared exactly; an error beyond the range of a float is infinite. Floats have the value of their
+repr; strings are parsed.
 
     METRICS["absolute_error"](gold=12, guess=EXTRACTORS["last_number"]("It is 15."))
 
@@ -77,10 +77,10 @@ class Metric:
 
     name: str
     kind: AnswerKind
-    """How gold and guess are read."""
+    """Type of gold and guess."""
 
     function: Formula
-    """The formula, called with gold and guess, both of that kind."""
+    """The formula, called with gold and guess of that type."""
 
     higher_is_better: bool
     no_answer: float
@@ -93,10 +93,10 @@ class Metric:
     description: str
 
     def __call__(self, gold: Any, guess: Any) -> float:
-        """Return the score of one answer. A guess that is not of the metric's kind counts as a missing answer.
+        """Return the score of one answer. A guess of another type counts as a missing answer.
 
         Args:
-            gold: the right answer: a number, time, box or list of regions, as a value or as text.
+            gold: the correct answer: a number, time, box or list of regions, as a value or as text.
             guess: the answer as an extractor returns it; None if missing.
         """
         y = _read_gold(self.name, self.kind, gold)
@@ -106,10 +106,10 @@ class Metric:
     def summarize(self, scores: Sequence[float] | Floats) -> float:
         """Return the mean of the scores or, for a metric that can be infinite, their median.
 
-        The median of an even number of scores is the mean of the two in the middle.
+        The median of an even number of scores is the mean of the middle two.
         """
         if len(scores) == 0:
-            raise ValueError("scores is empty: expected the score of at least one example.")
+            raise ValueError("scores is empty: expected at least one score.")
         return float(np.mean(scores) if self.summary == "mean" else np.median(scores))
 
 
@@ -123,14 +123,14 @@ def signed_log10(x: Fraction) -> float:
     size, sign = abs(x), -1 if x < 0 else 1
     if size < 2**53:
         return sign * math.log1p(size) / math.log(10)
-    # The 1 no longer matters, and the number may be too large for a float.
+    # The 1 is negligible, and the number may be too large for a float.
     return sign * (math.log10(size.numerator) - math.log10(size.denominator))
 
 
 def digit_counts(x: Fraction) -> tuple[int, int]:
-    """Return how many digits a number has before the point, and in all; sign, point and leading zeros are not counted.
+    """Return the number of digits before the point, and in total, without sign, point and leading zeros.
 
-    A fraction without a finite decimal form has the digits of its numerator and denominator in all.
+    The total of a fraction without a finite decimal form is that of its numerator and denominator.
 
     Examples:
         >>> [digit_counts(Fraction(text)) for text in ("-1234.50", "0.05", "007", "22/7")]
@@ -192,7 +192,7 @@ def _order(x: Fraction) -> int | None:
         return None
     size = abs(x)
     order = math.floor(math.log10(size.numerator) - math.log10(size.denominator))
-    # The logarithms are rounded: that of 999...9 may be the next integer.
+    # Rounded logarithms: that of 999...9 may be the next integer.
     while Fraction(10) ** order > size:
         order -= 1
     while Fraction(10) ** (order + 1) <= size:
@@ -213,7 +213,7 @@ def _since_one(minutes: Fraction) -> Fraction:
 
 
 def time_gap_circular(y: Fraction, x: Fraction) -> Fraction:
-    """Return the shorter way between two times around a 12-hour face, in minutes."""
+    """Return the distance between two times around a 12-hour face, in minutes."""
     return min((x - y) % FACE, (y - x) % FACE)
 
 
@@ -284,14 +284,14 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
-"""Measures of one answer, by name."""
+"""Metrics of single answers, by name."""
 
 
 def _read_gold(name: str, kind: AnswerKind, gold: Any) -> Any:
     value = _READ[kind](gold)
     if value is None or (kind == "boxes" and not all(entry.corners for entry in value)):
         raise ValueError(
-            f"gold={gold!r:.80} cannot be scored by {name!r}: expected {_EXPECTED[kind]}. Correct or remove that example."
+            f"gold={gold!r:.80} cannot be scored by {name!r}: expected {_EXPECTED[kind]}. Fix or remove that example."
         )
     return value
 
@@ -299,7 +299,7 @@ def _read_gold(name: str, kind: AnswerKind, gold: Any) -> Any:
 def _tolerance(level: float) -> Fraction:
     value = as_fraction(level)
     if value is None or value < 0:
-        raise ValueError(f"tolerances has {level!r}: expected finite numbers >= 0, such as 0.05 for 5 %.")
+        raise ValueError(f"tolerances contains {level!r}: expected finite numbers >= 0, such as 0.05 for 5 %.")
     return value
 
 

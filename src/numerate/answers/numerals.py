@@ -1,11 +1,11 @@
-r"""Numbers in text, read exactly: signs, thousands marks, fractions, powers, in any script's digits.
+r"""Exact parsing of numbers in text: signs, thousands separators, fractions and powers, in the digits of any script.
 
-Numbers are :class:`~fractions.Fraction`, so that ``0.1``, ``1/3`` and a number of a thousand digits keep the value that was
-written. No text raises an error, and the time is linear in the length of the text. ``docs/numbers.md`` has a table of notations.
+Numbers are :class:`~fractions.Fraction`, so that ``0.1``, ``1/3`` and numbers of a thousand digits are exact. No text raises an
+error, and parsing takes linear time. ``docs/numbers.md`` has a table of notations.
 
 A text is first rewritten in plain notation: ``1.5 × 10³`` as ``1.5e3``, ``2\frac{1}{2}`` as ``5/2``, ``1 000`` as ``1000``,
-``1.234,56`` as ``1234.56``. If a number has both marks, the last one is the decimal mark; a mark that occurs twice groups digits.
-``decimal`` says what a single mark is: ``1,234`` is 1234 with a decimal point, and 1.234 with a decimal comma.
+``1.234,56`` as ``1234.56``. In a number with both marks, the last one is the decimal mark; a mark that occurs twice is a
+thousands separator. ``decimal`` resolves a single mark: ``1,234`` is 1234 with a decimal point, and 1.234 with a decimal comma.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numerate.checks import check_choice, choices
 from numerate.marks import CLOSERS, CURRENCIES, DASHES
 
 MAX_DIGITS = 10_000
-"""A numeral with more digits, or with a larger power of ten, has no value."""
+"""Limit on the digits of a numeral and on its power of ten; beyond it, the numeral has no value."""
 
 DecimalMark = Literal[".", ","]
 
@@ -32,13 +32,13 @@ _INVISIBLE = "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u202a\u202b
 PLAIN = str.maketrans(
     dict.fromkeys(DASHES, "-")
     | {"＋": "+", "．": ".", "，": ",", "／": "/", "：": ":", "＿": "_", "（": "(", "）": ")", "［": "[", "］": "]"}
-    | {"\u066b": ".", "\u066c": ","}  # the Arabic decimal and thousands marks
+    | {"\u066b": ".", "\u066c": ","}  # the Arabic decimal and thousands separators
     | dict.fromkeys(_INVISIBLE)
 )
 _OTHER_MARK = str.maketrans(".,", ",.")
 
 _EXPONENT = r"(?:[eE][-+]?\d+)?"
-_ENDED = rf"\w{re.escape(CLOSERS)}"  # after one of these, no number begins with a sign or a point
+_ENDED = rf"\w{re.escape(CLOSERS)}"  # after one of these, a number does not start with a sign or a point
 _DECIMAL = rf"(?:\d+(?:\.\d+)?|(?<![{_ENDED}.])\.\d+){_EXPONENT}"
 _GROUPED = r"(?!0,)(?:\d{1,3}(?:,\d{3})+|(?<!\d,)\d{1,2}(?:,\d{2})+,\d{3})(?!\d)(?:\.\d+)?"  # 1,234,567 or 12,34,567
 _NUMERAL = rf"(?:{_GROUPED}{_EXPONENT}|{_DECIMAL})(?:\^(?:[-+]?\d+{_EXPONENT}|\?))?"
@@ -73,14 +73,14 @@ _CONTINENTAL = re.compile(r"(?<![\d.,])(?!0\.)\d{1,3}(?:(?:\.\d{3})+,\d+|(?:\.\d
 def last_number(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
     r"""Return the last number of a text, exactly; None if there is none.
 
-    It may have a sign, thousands marks, a decimal mark, a power (``1.5e-3``, ``1.5 × 10^-3``, ``10⁵``) and a denominator
-    (``-3/4``, ``\frac{3}{4}``, ``2½``), in any script's digits. Units and their powers are ignored: ``50%`` is 50, ``$5`` is 5,
-    and ``9.81 m/s^2`` is 9.81.
+    It may have a sign, thousands separators, a decimal mark, a power (``1.5e-3``, ``1.5 × 10^-3``, ``10⁵``) and a denominator
+    (``-3/4``, ``\frac{3}{4}``, ``2½``), in the digits of any script. Units and their powers are ignored: ``50%`` is 50, ``$5`` is
+    5, and ``9.81 m/s^2`` is 9.81.
 
     Args:
         text: any text.
-        decimal: the decimal mark, where a text has two readings: ``1,234`` is 1234 by default and 1.234 with ``","``; ``3,14``
-            is two numbers by default. With ``","``, a point is what a comma is otherwise, and plain spaces are thousands marks.
+        decimal: decimal mark of ambiguous texts: ``1,234`` is 1234 by default and 1.234 with ``","``; ``3,14`` is two numbers by
+            default. With ``","``, points and plain spaces are thousands separators.
 
     Examples:
         >>> last_number("Half of 2,400 is $1,200.")
@@ -97,9 +97,9 @@ def last_number(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
 
 
 def number(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
-    """Return the number that makes up the whole text, as :func:`last_number` reads it; None for any other text.
+    """Return the number if it is the entire text, parsed as by :func:`last_number`; else None.
 
-    Spaces, a currency sign before the number and a full stop after it are allowed.
+    Surrounding spaces, a currency sign before the number and a full stop after it are allowed.
 
     Examples:
         >>> number(" $1,200. "), number("-3/4"), number("3,14", decimal=",")
@@ -113,7 +113,7 @@ def number(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
 
 
 def rational(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
-    """Return the last number of a text: another name of :func:`last_number`, which reads mixed numbers too.
+    """Return the last number of a text; an alias of :func:`last_number`, which also supports mixed numbers.
 
     Examples:
         >>> rational("It takes 2 1/2 hours."), rational("-1½"), rational("x = 7/2")
@@ -153,7 +153,7 @@ def as_fraction(value: object) -> Fraction | None:
 
 
 def number_of(answer: object) -> Fraction | None:
-    """Return the number that an answer is, as text or as a number of any type; None for anything else.
+    """Return the number of an answer that is a text or a number of any type; None for anything else.
 
     Examples:
         >>> number_of("42"), number_of(0.1), number_of("5.."), number_of((1, 2))
@@ -189,7 +189,7 @@ def _with_slash(match: re.Match[str]) -> str:
 
 
 def _power(match: re.Match[str]) -> str:
-    """Rewrite ``10^{-5}`` as ``10^-5`` and ``2^{1/2}``, which is no fraction, as ``2^?``; remove the digits of ``m^2``."""
+    """Rewrite ``10^{-5}`` as ``10^-5`` and ``2^{1/2}``, which is irrational, as ``2^?``; remove the digits of ``m^2``."""
     base, exponent = (match[1] or "").strip(), (match[2] or match[3] or match[4] or "").strip()
     if not any(map(str.isdecimal, exponent)):
         return match[0]
@@ -197,7 +197,7 @@ def _power(match: re.Match[str]) -> str:
 
 
 def _joined(match: re.Match[str], spaces: bool) -> str:
-    """Rewrite ``1'000,5`` as ``1000.5``. A plain space joins digits only before a 0, which begins no number, or if ``spaces``."""
+    """Rewrite ``1'000,5`` as ``1000.5``. A plain space joins digits only before a 0, which starts no number, or if ``spaces``."""
     numeral, mark, decimals = match.groups(default="")
     if mark == " " and not spaces and " 0" not in numeral:
         return match[0]
@@ -235,7 +235,7 @@ def _power_value(numeral: str) -> Fraction | None:
 
 
 def numeral_value(numeral: str) -> Fraction | None:
-    """Return the value of ``-1,200.5e-3``; via Decimal, as ``int`` and ``Fraction`` refuse more than 4,300 digits."""
+    """Return the value of ``-1,200.5e-3``; via Decimal, since ``int`` and ``Fraction`` reject more than 4,300 digits."""
     mantissa, _, exponent = numeral.replace(",", "").lower().partition("e")
     digits = mantissa.strip("+-").replace(".", "")
     if len(digits) > MAX_DIGITS or Decimal(exponent or 0).copy_abs() > MAX_DIGITS:

@@ -1,11 +1,11 @@
-"""Figures of all answers together, as tables of predictions have them: RMSE, R² and correlations.
+"""Metrics over all answers: RMSE, R² and correlations.
 
 With y the gold numbers, m their mean, and e the errors of the answers:
 
     rmse    sqrt(mean of e²)
-    r²      1 - sum of e² / sum of (y - m)²     1: no error; 0: as good as the constant m; negative: worse than that
+    r²      1 - sum of e² / sum of (y - m)²     1: no error; 0: as good as the constant m; negative: worse
 
-Correlations say whether larger answers go with larger gold numbers, whatever their size and scale.
+Correlations do not depend on offset and scale of the answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numerate.distribution.exact import Floats
 
 
 def rmse(errors: npt.ArrayLike) -> float:
-    """Return the root of the mean squared error; infinite if an error is, or if the root is beyond the range of a float.
+    """Return the root mean squared error; infinite if an error is, or beyond the range of a float.
 
     Examples:
         >>> rmse([3, -4, 0, 0]), rmse([1e300, 1e300])
@@ -41,7 +41,7 @@ def r_squared(golds: npt.ArrayLike, errors: npt.ArrayLike) -> float | None:
     """
     numbers, off = _column("golds", golds), _column("errors", errors)
     if len(numbers) != len(off):
-        raise ValueError(f"golds has {len(numbers)} numbers and errors {len(off)}: expected one error for each gold number.")
+        raise ValueError(f"golds has {len(numbers)} numbers and errors {len(off)}: expected one error per gold number.")
     if numbers.min() == numbers.max():
         return None
     ratio = rmse(off) / rmse(numbers - numbers.mean())
@@ -49,7 +49,7 @@ def r_squared(golds: npt.ArrayLike, errors: npt.ArrayLike) -> float | None:
 
 
 def pearson(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
-    """Return Pearson's correlation; None if all gold numbers or all answers are equal, or an answer is infinite.
+    """Return Pearson's correlation; None if all gold numbers or all answers are equal, or any answer is infinite.
 
     Examples:
         >>> pearson([1, 2, 3], [10, 20, 30]), pearson([1, 2, 3], [3, 1, 2]), pearson([1, 2], [5, 5])
@@ -57,7 +57,7 @@ def pearson(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
     """
     numbers, others = _column("golds", golds), _column("answers", answers)
     if len(numbers) != len(others):
-        raise ValueError(f"golds has {len(numbers)} numbers and answers {len(others)}: expected one answer for each gold number.")
+        raise ValueError(f"golds has {len(numbers)} numbers and answers {len(others)}: expected one answer per gold number.")
     columns = np.stack([numbers, others])
     if not np.isfinite(columns).all():
         return None
@@ -70,7 +70,7 @@ def pearson(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
 
 
 def spearman(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
-    """Return Spearman's rank correlation, equal numbers with their mean rank; None if all of one column are equal.
+    """Return Spearman's rank correlation with mean ranks for ties; None if all gold numbers or all answers are equal.
 
     Examples:
         >>> spearman([1, 2, 3], [1, 10, 1000]), spearman([1, 2, 3, 4], [5, 5, 9, math.inf])
@@ -88,5 +88,5 @@ def _ranks(column: Floats) -> Floats:
 def _column(name: str, values: npt.ArrayLike) -> Floats:
     column = np.asarray(values, dtype=np.float64)
     if column.ndim != 1 or not column.size or np.isnan(column).any():
-        raise ValueError(f"{name} has shape {column.shape} or holds NaN: expected numbers [E], one for each example.")
+        raise ValueError(f"{name} has shape {column.shape} or contains NaN: expected numbers [E], one per example.")
     return column

@@ -1,4 +1,4 @@
-"""From the texts that a model sampled for a prompt to a distribution over numbers."""
+"""From sampled texts of a prompt to a distribution over numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
 
     Args:
         texts: answers of any model or server to the same prompt.
-        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None. With
-            ``"gsm8k_flexible"`` and ``"gsm8k_strict"`` the texts are worked solutions, of which the last number counts.
+        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None. Use
+            ``"gsm8k_flexible"`` or ``"gsm8k_strict"`` for worked solutions.
 
     Examples:
         >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
@@ -26,10 +26,10 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
         Decimal('5')
     """
     if isinstance(texts, str):
-        raise TypeError(f"texts={texts!r:.80} is one text: expected a list of sampled answers; use [text].")
+        raise TypeError(f"texts={texts!r:.80} is a string: expected a list of sampled answers; use [text].")
     if not callable(extractor):
         check_choice("extractor", extractor, [*EXTRACTORS])
         found = [EXTRACTORS[extractor](text) for text in texts]
-        # GSM8K's rules give a text, which may be no number.
+        # GSM8K's rules return a text, which may not be a number.
         return NumberDistribution.from_samples([number(one) if isinstance(one, str) else one for one in found])
     return NumberDistribution.from_samples([extractor(text) for text in texts])

@@ -1,7 +1,7 @@
-"""Calibration on validation data: is a model as sure as it should be, and what to do if it is not.
+"""Calibration on validation data: conformal intervals, temperature scaling, and diagnostics.
 
-:func:`conformal` fits intervals with a promised coverage, :func:`fit_temperature` a temperature. :func:`pit` and :func:`coverage`
-show how well distributions fit truths; ``numerate.plotting`` draws them.
+:func:`conformal` fits intervals with guaranteed coverage, :func:`fit_temperature` a temperature. :func:`pit` and :func:`coverage`
+show how well distributions are calibrated; ``numerate.plotting`` plots them.
 """
 
 from numerate.calibration.conformal_intervals import Conformal, conformal

@@ -1,27 +1,26 @@
-r"""Conformal intervals: they hold the truth as often as they promise.
+r"""Conformal intervals: calibrated intervals with guaranteed coverage.
 
-This is split conformal prediction. Each distribution has nested intervals, the narrow ones inside the wide ones, and
-the score of a row is the place of the first interval that holds its truth:
+Split conformal prediction. Each distribution has nested intervals, and the score of a row identifies the first of them that
+contains its truth:
 
     truth                               score              interval of that score
     inside the central 98 %             |2u - 1|           the model's own central interval of that level
-    d beyond the ends of that           0.98 + d / scale   the central 98 %, stretched by d on both sides
+    d outside the central 98 %          0.98 + d / scale   the central 98 %, extended by d on both sides
 
-u is the position of the truth in the distribution, P(X < y) plus a uniform random part of P(X = y), and scale is half the width
-of the central 98 % plus half of what is typical for that (the median over all rows whose width is not 0). With n rows, an
-interval of the ceil((n + 1) level)-th smallest score holds a new truth with a probability of at least ``level``, and of at most
-``level`` + 1 / (n + 1) where no scores tie and nothing is rounded: for any model and any truths, as long as the new row and the
-validation rows are exchangeable (drawn from the same source, in any order). The average is over examples: it is no promise
-for each kind of example.
+u is the position of the truth in the distribution, P(X < y) plus a uniform random fraction of P(X = y), and scale is half the
+width of the central 98 % plus half of the typical one (the median over all rows with a nonzero width). With n rows, the interval
+of the ceil((n + 1) level)-th smallest score contains a new truth with a probability of at least ``level``, and of at most
+``level`` + 1 / (n + 1) without ties and rounding: for any model and any truths, as long as the new row and the validation rows
+are exchangeable (drawn from the same source, in any order). This coverage is marginal, not per kind of example.
 
-- The first kind of score follows the model: an interval is wide where the model is unsure, skewed where the model is skewed, and
-  stays what it was if the model is calibrated already.
-- The second kind is for truths that the model, or the search, gave no probability. The tails beyond the central 98 % play no
-  part, so that a derailed value of 400 digits does not widen an interval. The typical width lets a model that is certain of
-  wrong values have intervals at all, and keeps those of unsure ones from growing with them. It depends on the
-  distributions alone, and counts the new one too, so that the promise stays exact.
-- The random part makes a certain and right answer count like any other. Without it, a model that is certain of most rows would
-  get its intervals narrowed to single values on the others.
+- The first kind of score follows the model: intervals are wide where the model is uncertain, skewed where it is skewed, and
+  unchanged if it is already calibrated.
+- The second kind is for truths without probability under the model or the search. It ignores the tails outside the central 98 %,
+  so that a derailed value of 400 digits does not widen an interval. The typical width gives intervals to a model that is certain
+  of wrong values, and limits those of uncertain rows. It depends on the distributions only and includes the new one, so that the
+  guarantee is exact.
+- The random fraction is needed for certain and correct answers: without it, a model that is certain of most rows would have
+  intervals of a single value on the others.
 
 References: Vovk, Gammerman and Shafer (2005), Algorithmic Learning in a Random World; Romano, Patterson and Candes (2019),
 Conformalized Quantile Regression; Chernozhukov, Wuthrich and Zhu (2021), Distributional conformal prediction.
@@ -36,7 +35,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, floor
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from numerate.calibration.frame import (
     INNER,
@@ -52,14 +51,17 @@ from numerate.calibration.positions import pit
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import EXACT, Number, canonical, exact_number, label
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True, repr=False)
 class Conformal:
-    """Intervals with a promised coverage; :func:`conformal` fits them.
+    """Intervals with guaranteed coverage, fitted by :func:`conformal`.
 
     Examples:
         >>> answers = [NumberDistribution.bell(1000 + 7 * i, width=20) for i in range(99)]
-        >>> truths = [1000 + 7 * i + (37 * i) % 99 - 49 for i in range(99)]  # up to 49 away: the model is too sure
+        >>> truths = [1000 + 7 * i + (37 * i) % 99 - 49 for i in range(99)]  # up to 49 away: the model is overconfident
         >>> calibrated = conformal(answers, truths, 0.9)
         >>> answers[0].interval(0.9), calibrated.interval(answers[0]), calibrated.interval(answers[0], level=0.5)
         ((Decimal('967'), Decimal('1033')), (Decimal('955'), Decimal('1045')), (Decimal('975'), Decimal('1025')))
@@ -68,7 +70,7 @@ class Conformal:
     """
 
     level: float
-    """The coverage that is promised unless another level is asked for."""
+    """Default coverage."""
 
     lowest: Decimal | None
     highest: Decimal | None
@@ -82,14 +84,14 @@ class Conformal:
         return len(self._inner) + len(self._outer)
 
     def interval(self, distribution: NumberDistribution, level: float | None = None) -> tuple[Decimal, Decimal]:
-        """Return the lowest and the highest number of the interval, both of which belong to it.
+        """Return both ends of the closed interval.
 
-        Up to the central 98 % of the distribution both ends are values of it. Beyond, they are rounded outward to the decimals
-        of the values there. An interval of a higher level contains that of a lower one.
+        Up to the central 98 % of the distribution, both ends are values. Beyond, they are rounded outward to the decimals of the
+        values there. Intervals of higher levels contain those of lower levels.
 
         Args:
-            distribution: the answer for a new example.
-            level: another coverage than the one that was fitted, above 0 and below 1.
+            distribution: the distribution for a new example.
+            level: coverage between 0 and 1, if other than the fitted one.
         """
         check_distribution("distribution", distribution)
         rank = _rank(self.level if level is None else check_level("level", level), self.rows)
@@ -108,7 +110,7 @@ class Conformal:
         return low, high
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON has it, without the validation rows; :meth:`from_dict` reads it.
+        """Return the fit as JSON-compatible values, without the validation rows; the inverse is :meth:`from_dict`.
 
         Examples:
             >>> fit = conformal([NumberDistribution([10, 11, 12], [0.25, 0.5, 0.25])] * 12, range(6, 18), 0.9)
@@ -126,7 +128,7 @@ class Conformal:
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> Self:
-        """Return the intervals that :meth:`to_dict` has kept."""
+        """Inverse of :meth:`to_dict`."""
         lowest, highest = (None if kept[name] is None else Decimal(kept[name]) for name in ("lowest", "highest"))
         outer = tuple((Fraction(distance), Fraction(half)) for distance, half in kept["outer"])
         return cls(kept["level"], lowest, highest, tuple(kept["inner"]), outer, tuple(map(Fraction, kept["halves"])))
@@ -137,11 +139,11 @@ class Conformal:
             which = f"the model's {100 * self._inner[rank - 1]:.3g} % intervals"
         else:
             stretch = self._stretches(typical_half(self._halves))[rank - len(self._inner) - 1]
-            which = f"the model's 98 % intervals, stretched by {100 * float(stretch):.3g} % of their scale"
+            which = f"the model's 98 % intervals, extended by {100 * float(stretch):.3g} % of their scale"
         return f"Conformal({100 * self.level:.4g} % from {self.rows:,} rows: {which})"
 
     def _stretches(self, typical: Fraction) -> list[Fraction]:
-        """Return the scores beyond the central 98 %, sorted; the typical half width is nearly always one of two or three."""
+        """Return the sorted scores beyond the central 98 %; cached, since typical half widths rarely differ."""
         if typical not in self._cache:
             self._cache[typical] = sorted(distance / scale_of(half, typical) for distance, half in self._outer)
         return self._cache[typical]
@@ -160,19 +162,19 @@ def conformal(
     highest: Number | None = None,
     seed: int = 0,
 ) -> Conformal:
-    """Fit intervals that hold the truth of a new example with a probability of at least ``level``.
+    """Fit intervals that contain the truth of a new example with a probability of at least ``level``.
 
-    Use rows that the model was not trained on, from the same source as the examples to come. The module's text has the formula.
-    The width of an interval comes from the distribution, and its coverage from these rows: 100 of them promise an average of
-    90 %, while this particular fit has, with a probability of 95 %, one between 84 and 95 %; with 1,000 rows between 88 and 92 %.
+    Use rows that the model was not trained on, from the same source as new examples; the formula is at the top of this module.
+    With 100 rows and a level of 90 %, the coverage of a particular fit is between 84 and 95 % with a probability of 95 %; with
+    1,000 rows, between 88 and 92 %. Its mean over fits is 90 %.
 
     Args:
-        distributions: the model's answers to n validation rows.
+        distributions: the model's distributions for n validation rows.
         truths: their true numbers, as texts such as ``"84.50"``, ints, floats, Decimals or Fractions.
-        level: the coverage to promise, above 0 and below 1. It needs at least level / (1 - level) rows: 9 for 0.9, 99 for 0.99.
-            With fewer, no finite interval can promise it, which is an error.
-        lowest: the smallest number that can be true, such as 0 for a price. Intervals are cut there.
-        highest: the largest number that can be true.
+        level: coverage between 0 and 1. Needs at least level / (1 - level) rows, 9 for 0.9 and 99 for 0.99, since with fewer no
+            finite interval can guarantee it.
+        lowest: the smallest possible truth, such as 0 for a price. Intervals are clipped.
+        highest: the largest possible truth.
         seed: seed of the random part of the scores.
 
     Examples:
@@ -186,8 +188,8 @@ def conformal(
     for number in numbers:
         if (least is not None and number < least) or (most is not None and number > most):
             raise ValueError(
-                f"truths holds {label(number)}, outside of lowest={lowest!r:.40} and highest={highest!r:.40}: expected bounds "
-                "that hold for every truth. Widen them."
+                f"truths contains {label(number)}, outside of lowest={lowest!r:.40} and highest={highest!r:.40}: expected bounds "
+                "that include every truth. Widen them."
             )
     level = check_level("level", level)
     _rank(level, len(rows))
@@ -207,13 +209,13 @@ def conformal(
 
 
 def _rank(level: float, rows: int) -> int:
-    """Return ceil((n + 1) level), the rank of the score that keeps the promise; raise if there are too few rows for it."""
+    """Return ceil((n + 1) level), the rank of the score for this coverage; raise if there are too few rows."""
     share = Fraction(str(level))
     rank = ceil((rows + 1) * share)
     if rank > rows:
         raise ValueError(
-            f"level={level:g} with {rows:,} validation rows: expected at least {ceil(share / (1 - share)):,} rows, as no finite "
-            f"interval can promise it with fewer. Use more rows, or level={floor(10_000 * rows / (rows + 1)) / 10_000:g}."
+            f"level={level:g} with {rows:,} validation rows: expected at least {ceil(share / (1 - share)):,} rows: no finite "
+            f"interval can guarantee it with fewer. Use more rows, or level={floor(10_000 * rows / (rows + 1)) / 10_000:g}."
         )
     return rank
 

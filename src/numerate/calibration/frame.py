@@ -1,4 +1,4 @@
-"""The frame of a distribution: its central 98 %, half the width of it, and the scale on which a distance beyond it counts."""
+"""The frame of a distribution: its central 98 %, its half width, and the scale of distances beyond it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INNER = 0.98
 def checked_rows(
     distributions: Sequence[NumberDistribution], truths: Iterable[Number]
 ) -> tuple[list[NumberDistribution], list[Decimal]]:
-    """Return distributions and exact truths as lists; raise unless there is one truth for each, and at least one."""
+    """Return distributions and exact truths as lists; raise unless there is one truth per distribution, and at least one."""
     rows = as_list("distributions", distributions)
     for row in rows:
         check_distribution("distributions", row)
@@ -32,22 +32,22 @@ def checked_rows(
 def check_distribution(name: str, row: object) -> None:
     """Raise unless ``row`` is a NumberDistribution."""
     if not isinstance(row, NumberDistribution):
-        raise TypeError(f"{name} holds {row!r:.80}: expected NumberDistribution; use NumberDistribution.point for a number.")
+        raise TypeError(f"{name} contains {row!r:.80}: expected NumberDistribution; use NumberDistribution.point for a number.")
 
 
 def check_level(name: str, level: float) -> float:
     """Return the level; raise unless it is above 0 and below 1."""
     number = check_number(name, level, above=0, most=1)
     if number == 1:
-        raise ValueError(f"{name}={level!r} is out of range: expected a number below 1; no finite interval is always right.")
+        raise ValueError(f"{name}={level!r} is out of range: expected a number below 1; no finite interval has a coverage of 1.")
     return number
 
 
 def central(distribution: NumberDistribution, level: float) -> tuple[Decimal, Decimal]:
     """Return the lowest value v with P(X <= v) >= (1 - level) / 2 and the highest with P(X >= v) at least that.
 
-    It is :meth:`numerate.NumberDistribution.interval`, but for ties: if a tail is exactly (1 - level) / 2, this interval takes
-    one more value, so that it holds every number whose position is in its range, also those between two values.
+    Equals :meth:`numerate.NumberDistribution.interval` except for ties: if a tail is exactly (1 - level) / 2, this interval has
+    one more value, so that it contains every number whose position is in its range, including those between two values.
     """
     tail = (1 - level) / 2
     above = distribution.probabilities[::-1].cumsum()
@@ -60,7 +60,7 @@ def half_width(low: Decimal, high: Decimal) -> Fraction:
 
 
 def typical_half(halves: Sequence[Fraction], new: Fraction | None = None) -> Fraction:
-    """Return the median of sorted half widths, with a new one if it is not 0; the lower one of two, and 2 if there is none."""
+    """Return the lower median of sorted half widths, including ``new`` unless it is 0; 2 if there are none."""
     count = len(halves) + bool(new)
     if not count:
         return Fraction(2)
@@ -72,5 +72,5 @@ def typical_half(halves: Sequence[Fraction], new: Fraction | None = None) -> Fra
 
 
 def scale_of(half: Fraction, typical: Fraction) -> Fraction:
-    """Return the unit of distances beyond the central 98 %; above 0."""
+    """Return the unit of distances beyond the central 98 %, a positive number."""
     return half + typical / 2

@@ -1,4 +1,4 @@
-"""How well distributions fit truths: the position of each truth, and how often intervals hold it."""
+"""Calibration diagnostics: the position of each truth in its distribution, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ class _Intervals(Protocol):
 
 
 def pit(distributions: Sequence[NumberDistribution], truths: Iterable[Number], *, seed: int = 0) -> Floats:
-    """Return the position of each truth in its distribution ``[n]``: P(X < y) plus a uniform random part of P(X = y).
+    """Return the randomised probability integral transform ``[n]``: P(X < y) plus a uniform random fraction of P(X = y).
 
-    Positions are 0 and 1 for truths outside of all values. Those of a calibrated model are uniform: a share q of them is
-    at most q. Many near 0 and 1 mean that the model is too sure, many near 1/2 that it is not sure enough, and more below
-    1/2 than above that its answers are too high. Also called the (randomised) probability integral transform.
+    0 and 1 for truths outside the range of values. Uniform for a calibrated model; many near 0 and 1 mean overconfidence, many
+    near 1/2 underconfidence, and more below 1/2 than above that the answers are too high.
 
     Examples:
         >>> pit([NumberDistribution([1, 2, 3, 4], [1, 1, 1, 1])] * 3, [0, 2.5, 9]).tolist()
@@ -49,9 +48,9 @@ def coverage(
 ) -> Floats:
     """Return the share of truths inside the interval of each level.
 
-    The intervals are the model's own, :meth:`numerate.NumberDistribution.interval`, or those of ``calibrated``, which must not
-    have been fitted on these rows. Interval ends are values, so that an interval holds more than its level of the probability:
-    the shares of a calibrated model with few values are above the levels. :func:`pit` has no such excess.
+    The intervals are the model's, :meth:`numerate.NumberDistribution.interval`, or those of ``calibrated``, which must not be
+    fitted on these rows. Interval ends are values, so that intervals have more than their level of the probability, and the
+    coverage of a calibrated model with few values is above the levels. :func:`pit` has no such bias.
 
     Examples:
         >>> coverage([NumberDistribution.bell(50, width=10)] * 4, [40, 55, 60, 90], [0.5, 0.9]).tolist()

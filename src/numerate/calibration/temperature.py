@@ -1,9 +1,8 @@
-"""A temperature for distributions over numbers, fitted on validation data.
+"""Temperature scaling of distributions over numbers, fitted on validation data.
 
-The probability of a value becomes p^(1/T), normalised: T above 1 flattens an overconfident distribution, T below 1 sharpens one.
-Values that the search did not find stay out, so that no temperature mends a truth outside of all values, and values that are
-equally likely stay so, as a few samples nearly always are. Medians and means move a little, and no coverage is promised: that is
-what conformal intervals are for.
+The probability of a value becomes p^(1/T), normalised: T above 1 flattens an overconfident distribution, T below 1 sharpens it.
+Temperature adds no values, so it cannot fix a truth outside all values, and it does not change equally likely values, such as
+distinct samples. It changes medians and means slightly, and guarantees no coverage; use conformal intervals for that.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import EXACT, SHORT, Floats, Number, ratios
 
 _COLDEST, _HOTTEST = 0.05, 20.0
-_FAR = 10.0  # in scales from the median: what lies farther is left out
+_FAR = 10.0  # in scales from the median; the CRPS is truncated there
 
 
 def fit_temperature(distributions: Sequence[NumberDistribution], truths: Iterable[Number]) -> float:
-    """Return the temperature T of :meth:`numerate.NumberDistribution.tempered` with the least mean CRPS on validation rows.
+    """Return the temperature T of :meth:`numerate.NumberDistribution.tempered` with the smallest mean CRPS on validation rows.
 
-    The CRPS of a row is in units of its scale (half the width of its central 98 %, plus half the typical one), and leaves out
-    what is more than ten scales away from its median. It is a proper score, finite for truths outside of all values, and no
-    single row can decide it alone. T is searched from 0.05 to 20, first on a grid, then between the neighbours of its best point.
-    The result is 1 if the mean gain over T = 1 is not above its own standard error.
+    The CRPS of a row is in units of its scale (half the width of its central 98 %, plus half the typical one), truncated ten
+    scales from its median. It is a proper score, finite for truths outside all values, and robust to single rows. T is searched
+    from 0.05 to 20, first on a grid, then between the neighbours of the best point. The result is 1 if the mean gain over T = 1
+    is below its standard error.
 
     Examples:
         >>> answer = NumberDistribution([1, 2, 3, 4, 5], [0.04, 0.16, 0.6, 0.16, 0.04])
@@ -64,7 +63,7 @@ def fit_temperature(distributions: Sequence[NumberDistribution], truths: Iterabl
 
 
 def _tempered_crps(rows: list[NumberDistribution], numbers: list[Decimal]) -> Callable[[float], Floats]:
-    """Return the CRPS of each row as a function of the temperature. One array holds all rows, truths as values without mass."""
+    """Return the CRPS of each row as a function of the temperature. One array for all rows, truths as values without mass."""
     ends = [central(row, INNER) for row in rows]
     halves = [half_width(*pair) for pair in ends]
     typical = typical_half(sorted(half for half in halves if half))

@@ -1,6 +1,6 @@
 """The command line: parse, call, print. One file per command.
 
-Heavy packages are imported inside the commands, so that ``--help`` and a wrong option are answered at once.
+Heavy packages are imported inside the commands, so that ``--help`` and wrong options respond immediately.
 """
 
 from numerate.cli import compare, inspect, playground, predict, task, train

@@ -1,4 +1,4 @@
-"""``numerate compare`` and ``numerate report``: does a numeric loss help, by how much, at what cost, and is that noise?"""
+"""``numerate compare`` and ``numerate report``: does a numeric loss help, by how much, and at what cost?"""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
+from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
 from numerate.cli.settings import (
-    COLUMNS_HELP,
-    ENCODING_HELP,
+    BUDGET_HELP,
+    MODELS,
     SET_HELP,
-    SHEET_HELP,
-    WITHOUT_HELP,
+    SOFT_LOSSES,
+    Columns,
+    Data,
+    Encoding,
+    Sheet,
+    SkipBad,
+    Target,
+    Without,
     column_names,
     experiment_types,
     parse_settings,
@@ -29,63 +35,109 @@ if TYPE_CHECKING:
     from numerate.lab.wording.measures import Measure
 
 
-@app.command()
+@command(
+    "compare",
+    "compare --data my.csv --target price --budget 5m",
+    "compare --data diamonds --target price --loss smmd --loss soft",
+)
 def compare(
-    config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the comparison; options override it.")] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML file with settings; options override it.")] = None,
+    data: Data = None,
+    target: Target = None,
+    columns: Columns = None,
+    without: Without = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    skip_bad: SkipBad = False,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Task, see numerate task --help; repeatable.", rich_help_panel="Data"),
+    ] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(PRESETS)}. Default: demo, without a task or data.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(PRESETS)}. Default: demo, if there is no task and no data.",
+            rich_help_panel="Runs",
+        ),
     ] = None,
     loss: Annotated[
         list[str] | None,
         typer.Option(
-            help="Loss to compare, soft labels (soft, soft_fixed, soft_jitter) among them; repeat for several. The baseline is "
-            "always included."
+            metavar="NAME",
+            help=f"Loss to compare, including {SOFT_LOSSES}; repeatable. The baseline is always included.",
+            rich_help_panel="Runs",
         ),
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="Loss that the others are compared with. Default: ce.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Task; repeat for several.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Loss that the others are compared with. Default: ce.", rich_help_panel="Runs"),
+    ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id; repeat for several."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3; the demo has 6.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="File or folder with real data, such as a table; diamonds is a packaged one.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
-    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
-    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
-    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
-    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
-    setting: Annotated[list[str] | None, typer.Option("--set", help=f"For every run: {SET_HELP}")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/NAME.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, or one on a GPU.")] = None,
-    executor: Annotated[
-        str | None,
         typer.Option(
-            help="local, stacked (runs of small models trained as one), or ray. Default: stacked on a GPU and for the "
-            "demo, else local."
+            metavar="NAME",
+            help=f"{MODELS}; repeatable. Default: smollm2 for a table on a GPU, else tiny.",
+            rich_help_panel="Runs",
         ),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of seeds. Default: 3; demo: 4.", rich_help_panel="Runs")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Runs")
+    ] = None,
     tune: Annotated[
-        int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split: learning rate, weight, soft width.")
+        int,
+        typer.Option(
+            min=0,
+            max=9,
+            metavar="N",
+            help="Tuning trials per loss on a validation split: learning rate, weight, soft width.",
+            rich_help_panel="Runs",
+        ),
     ] = 0,
     tune_seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds of each tuning trial; the best has the best mean. More where runs differ much.")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Seeds per tuning trial; the trial with the best mean wins. Use more for noisy tasks.",
+            rich_help_panel="Runs",
+        ),
     ] = 1,
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for all of it, such as 300, 90s, 5m or 1h: chooses losses, seeds, steps and test rows that fit, except "
-            "for those given as options."
+            metavar="TIME",
+            help=f"{BUDGET_HELP} losses, seeds, steps and test rows, except those given as options.",
+            rich_help_panel="Runs",
         ),
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="local, stacked (small models trained as one), or ray. Default: stacked on a GPU and for the demo, else local.",
+            rich_help_panel="Execution",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Parallel runs. Default: one per core, or one on a GPU.", rich_help_panel="Execution"
+        ),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address of the Ray cluster.", rich_help_panel="Execution")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Output folder. Default: runs/NAME.", rich_help_panel="Execution")
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
+    """Compare losses: train with each loss and several seeds, and write a report. Rerun to continue."""
     time = None if budget is None else Budget.of(budget)
     with interruptible("Interrupted before the first run."):
         from numerate.lab.comparison.plan import comparison_settings, planned
@@ -100,7 +152,7 @@ def compare(
         how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
         how |= {"tune": tune, "tune_seeds": tune_seeds}
         planned(config, preset, data, target, settings, gpu=lambda: False, **how)
-        from numerate.lab.comparison.compare import compare  # loads torch, after what could be wrong with the call
+        from numerate.lab.comparison.compare import compare  # loads torch, after the arguments are checked
 
         show = not (quiet or as_json)
         result = compare(config, preset=preset, data=data, target=target, progress=show, **how, **settings)
@@ -121,7 +173,7 @@ def compare(
 
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:
-    """Print the headline measure of each loss, in and out of range, by decision."""
+    """Print the headline metric of each loss, in and out of range, by decision."""
     from rich.table import Table
     from rich.text import Text
 
@@ -152,7 +204,7 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
 
 
 def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
-    """Print the first measure of decisions by loss and decision, with the change from greedy answers and its p-value."""
+    """Print the first metric by loss and decision, with the change from greedy answers and its p-value."""
     from rich.table import Table
     from rich.text import Text
 
@@ -186,7 +238,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
 
 
 def show_levels(console: Console, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
-    """Print the errors of each loss and decision on a table, beside those of a constant and of gradient boosting."""
+    """Print the errors of each loss and decision on a table, next to those of a constant and of gradient boosting."""
     from rich.table import Table
     from rich.text import Text
 
@@ -208,19 +260,21 @@ def show_levels(console: Console, rows: Sequence[Mapping[str, Any]], notes: Sequ
 
 
 def _summary(shown: Measure, row: dict[str, Any]) -> str:
-    """Format the mean or median of a row; null is infinite, for which JSON has no number."""
+    """Format the mean or median of a row; null means infinite, which JSON cannot represent."""
     value = row[row["summary"]]
     return shown.value(math.inf if value is None else value)
 
 
-@app.command()
+@command("report runs/demo", "report runs/demo --out demo.html")
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a comparison, such as runs/demo.")],
-    out: Annotated[Path | None, typer.Option(help="Folder or .html file to write. Default: the same folder.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison, such as runs/demo.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Folder or .html file to write. Default: the same folder.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the report of a comparison again, from its records."""
+    """Rewrite the report of a comparison from its records."""
     from rich.console import Console
     from rich.text import Text
 

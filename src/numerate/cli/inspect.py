@@ -10,7 +10,8 @@ import typer
 
 from numerate.checks import check_choice
 from numerate.choices import FORMATS, loss_names
-from numerate.cli.app import AsJson, app, print_json
+from numerate.cli.app import AsJson, command, print_json
+from numerate.cli.settings import TrustRemoteCode
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:
@@ -23,24 +24,29 @@ _COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-@app.command()
+@command("inspect smollm2", 'inspect my-model --text "x = -0.5" --plot loss.png')
 def inspect(
     tokenizer: Annotated[
-        str, typer.Argument(help=f"A folder; a tokenizer.json, GGUF or SentencePiece file; {', '.join(PACKAGED)}; or a Hub id.")
+        str,
+        typer.Argument(
+            metavar="TOKENIZER", help=f"Folder; tokenizer.json, GGUF or SentencePiece file; {', '.join(PACKAGED)}; or Hub id."
+        ),
     ],
-    text: Annotated[list[str] | None, typer.Option(help="A text to split and read; repeat for more texts.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Plot a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
-    loss: Annotated[str | None, typer.Option(help="The loss that --plot shows. Default: smmd.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the tokenizer.")
-    ] = False,
+    text: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Text to split and read; repeatable.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plot a loss on this tokenizer's numbers to a .png, .svg or .pdf file.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(metavar="NAME", help="Loss to plot. Default: smmd.")] = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a tokenizer splits numbers, and which losses suit it."""
     if loss is not None:
         check_choice("loss", loss, loss_names())
         if plot is None:
-            raise ValueError(f"--loss {loss} has no effect without --plot: name a file for the plot, such as --plot loss.png.")
+            raise ValueError(
+                f"--loss {loss} has no effect without --plot: expected a file for the plot, such as --plot loss.png."
+            )
     if plot is not None:
         check_choice("path.suffix", plot.suffix, FORMATS)
     from rich.console import Console
@@ -49,7 +55,7 @@ def inspect(
     console = Console(highlight=False, quiet=as_json)
     with console.status("reading the tokenizer"):
         read = load_tokenizer(tokenizer, trust_remote_code=trust_remote_code)
-        from numerate.inspection import EXAMPLES, inspect_tokenizer  # loads torch, after what could be wrong with the name
+        from numerate.inspection import EXAMPLES, inspect_tokenizer  # loads torch, after the tokenizer is found
 
         inspection = inspect_tokenizer(read, text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
@@ -61,7 +67,7 @@ def inspect(
             from numerate.plotting import plot_loss
 
             path = plot_loss(inspection.vocab, plot, loss or "smmd")
-        console.print(Text.assemble("picture of ", (loss or "smmd", "bold"), " in ", (str(path), "bold")), soft_wrap=True)
+        console.print(Text.assemble("plot of ", (loss or "smmd", "bold"), " in ", (str(path), "bold")), soft_wrap=True)
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:

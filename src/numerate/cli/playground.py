@@ -1,4 +1,4 @@
-"""``numerate playground``: a local web page to move distributions and see what losses, labels and decisions make of them."""
+"""``numerate playground``: a local web page on which losses, labels and decisions respond to distributions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import command
 
 
-@app.command()
+@command("playground", "playground --port 8000 --no-browser")
 def playground(
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.")] = 7861,
-    host: Annotated[str, typer.Option(help="The address to listen on; 127.0.0.1 is this machine alone.")] = "127.0.0.1",
-    runs: Annotated[Path, typer.Option(help="The folder of trained models that the page can ask.")] = Path("runs"),
+    port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 for any free port.")] = 7861,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 accepts this machine only.")
+    ] = "127.0.0.1",
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of trained models to query.")] = Path("runs"),
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open a page to see what losses, labels and decisions make of distributions over numbers."""
+    """Open a web page: drag a distribution and watch every loss and decision respond."""
     try:
         import pydantic  # noqa: F401
         import starlette  # noqa: F401
@@ -29,7 +31,7 @@ def playground(
     with listening(host, port) as (listener, address):
         typer.echo(f"playground at {address} (Ctrl-C stops it)")
         if not is_loopback(host):
-            typer.echo(f"note: it listens on {host}, so that other machines can open it and ask the models in {runs}", err=True)
+            typer.echo(f"note: other machines can reach {host}, open this page and query the models in {runs}", err=True)
         if browser:
             import webbrowser
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, app, print_json
-from numerate.cli.settings import ENCODING_HELP, SHEET_HELP
+from numerate.cli.app import AsJson, Quiet, command, print_json
+from numerate.cli.settings import Encoding, Sheet, SkipBad, TrustRemoteCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,48 +27,86 @@ _SCORES = {
 }
 
 
-@app.command()
+@command(
+    "predict runs/my-price-soft-0 --data new.csv --explain 5",
+    "predict smollm2 --data new.csv --prompt 'A flat of {area} m2 costs'",
+)
 def predict(
     model: Annotated[
-        str, typer.Argument(help="Folder of a run of numerate train; or smollm2, another model's folder, a Hub id.")
+        str, typer.Argument(metavar="MODEL", help="Folder of a run of numerate train; or smollm2, a model folder, or a Hub id.")
     ],
-    data: Annotated[Path, typer.Option(help="Rows to predict: .csv, .tsv, .jsonl, .json, .parquet or .xlsx; a table or chats.")],
-    out: Annotated[Path, typer.Option(help="File to write: .csv, .tsv or .jsonl.")] = Path("predictions.csv"),
-    target: Annotated[str | None, typer.Option(help="What to ask for, if MODEL is not a run: a column's name.")] = None,
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Rows to predict: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx).",
+            rich_help_panel="Data",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file: .csv, .tsv or .jsonl.", rich_help_panel="Data")] = Path(
+        "predictions.csv"
+    ),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing output file.", rich_help_panel="Data")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Predict the first N rows only.", rich_help_panel="Data")
+    ] = None,
+    skip_bad: SkipBad = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Quantity to ask for, if MODEL is not a run.", rich_help_panel="Question"),
+    ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="The question, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces.")
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Prompt template, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces.",
+            rich_help_panel="Question",
+        ),
     ] = None,
     decide: Annotated[
-        str, typer.Option(help="median, mean, mode, relative, within:2, within:5%, or greedy; see docs/predict.md.")
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy.",
+            rich_help_panel="Answer",
+        ),
     ] = "median",
-    interval: Annotated[float, typer.Option(min=0, max=1, help="Level of the interval from low to high.")] = 0.9,
+    interval: Annotated[
+        float,
+        typer.Option(min=0, max=1, metavar="LEVEL", help="Level of the prediction interval.", rich_help_panel="Answer"),
+    ] = 0.9,
     calibrate: Annotated[
         str,
         typer.Option(
-            help="Rows that make intervals hold their level: a file with known answers, held-out for the run's test rows, none, "
-            "or auto: held-out if they are at hand."
+            metavar="ROWS",
+            help="Rows used to calibrate intervals: a file with known answers, held-out (the run's test rows), none, or auto "
+            "(held-out if available).",
+            rich_help_panel="Answer",
         ),
     ] = "auto",
-    explain: Annotated[int, typer.Option(min=0, help="Show the distributions of this many rows, from the first.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Predict only this many rows, from the first.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Beam width: prefixes kept per step; more are slower.")] = 16,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
-    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
-    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it is there.")] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-    ] = False,
+    explain: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Print the distributions of the first N rows.", rich_help_panel="Answer")
+    ] = 0,
+    width: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Beam width: prefixes kept per step; more is slower.", rich_help_panel="Answer"),
+    ] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Rows per batch.", rich_help_panel="Answer")] = 64,
+    trust_remote_code: TrustRemoteCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict a number for each row of a table, with an interval. Call again to continue after an interruption."""
+    """Predict a number and an interval for each row of a table. Rerun to continue after an interruption."""
     from rich.console import Console
     from rich.text import Text
 
     from numerate.lab.files.progress import RunProgress
     from numerate.lab.prediction.predict import predict
+    from numerate.lab.wording.text import counted
 
     console = Console(highlight=False, quiet=quiet or as_json)
     bars, done = RunProgress(console), [0, 0]
@@ -103,7 +141,7 @@ def predict(
                 say=lambda text: console.print(Text(text), soft_wrap=True),
             )
     except KeyboardInterrupt:
-        console.print(f"stopped: {done[0]:,} of {done[1]:,} rows are done; the same command continues" if done[1] else "stopped")
+        console.print(f"stopped after {done[0]:,} of {done[1]:,} rows; rerun the command to continue" if done[1] else "stopped")
         raise
     if as_json:
         print_json(
@@ -116,14 +154,14 @@ def predict(
     for note in result.notes:
         console.print(Text(note), style="yellow", soft_wrap=True)
     _show_problems(console, result)
-    work = f"{result.new_rows:,} rows in {result.seconds:,.1f} s, " if result.new_rows else ""
+    work = f"{counted(result.new_rows, 'row')} in {result.seconds:,.1f} s, " if result.new_rows else ""
     console.print(Text.assemble(f"{work}predictions in ", (str(result.path), "bold")), soft_wrap=True)
     if result.rows == sum(result.problems.values()):
-        raise ValueError("no row has a prediction; the column problem tells why.")
+        raise ValueError("no row has a prediction; the column problem has the reasons.")
 
 
 def _show_row(console: Console, one: Explained, decide: str, level: float) -> None:
-    """Print the question, bars of the distribution, the decision and the interval."""
+    """Print the prompt, a histogram, the decision and the interval."""
     from rich.text import Text
 
     from numerate.distribution.exact import exact_number
@@ -136,7 +174,7 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
         narrow = one.distribution.to_text(_BARS, 1).splitlines()[: -1 if one.distribution.covered < 1 else None]
         room = min(console.width, 100) - max(map(len, narrow)) - 2
         lines = one.distribution.to_text(_BARS, max(min(room, 40), 4)).splitlines()
-        lines[len(narrow) :] = textwrap.wrap(" ".join(lines[len(narrow) :]), console.width - 3)  # where the mass is
+        lines[len(narrow) :] = textwrap.wrap(" ".join(lines[len(narrow) :]), console.width - 3)  # the line about missing mass
         console.print(Text(textwrap.indent("\n".join(lines), "  ")), soft_wrap=True)
         held = f"{100 * level:g} % in {low} to {high}" + (
             "" if one.truth is None else f", truth {exact_number('truth', one.truth):f}"
@@ -150,8 +188,10 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
 def _show_figures(console: Console, result: Predicted, level: float) -> None:
     from rich.table import Table
 
+    from numerate.lab.wording.text import counted
+
     figures = result.figures
-    known = f"{figures['rows']:,} rows with a known answer"
+    known = f"{counted(int(figures['rows']), 'row')} with a known answer"
     table = Table(title=known, title_justify="left", show_header=False)
     for name, title in _SCORES.items():
         if name in figures:
@@ -165,18 +205,20 @@ def _show_figures(console: Console, result: Predicted, level: float) -> None:
 def _show_problems(console: Console, result: Predicted) -> None:
     from rich.text import Text
 
+    from numerate.lab.wording.text import counted
+
     for problem, count in result.problems.most_common(_MOST_PROBLEMS):
-        console.print(Text(f"{count:,} rows without a prediction: {problem}"), style="yellow", soft_wrap=True)
+        console.print(Text(f"{counted(count, 'row')} without a prediction: {problem}"), style="yellow", soft_wrap=True)
     if len(result.problems) > _MOST_PROBLEMS:
         rest = sum(result.problems.values()) - sum(count for _, count in result.problems.most_common(_MOST_PROBLEMS))
-        console.print(Text(f"{rest:,} more for other reasons: see the column problem"), style="yellow", soft_wrap=True)
+        console.print(Text(f"{rest:,} more rows for other reasons: see the column problem"), style="yellow", soft_wrap=True)
 
 
 def _share(value: float) -> str:
-    return "none, as most known answers are 0" if math.isinf(value) else f"{100 * value:.1f} %"
+    return "undefined: most known answers are 0" if math.isinf(value) else f"{100 * value:.1f} %"
 
 
 def _number(value: float) -> str:
     if math.isinf(value):
-        return "too large to tell"
+        return "infinite"
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""``--set name=value``: parse each value by the type of its setting.
+"""Options shared by several commands, and ``--set name=value``: parse each value by the type of its setting.
 
 steps=200                            a number, a string, true or false, null
 columns=area,rooms                   several strings; columns='["a, b","c"]' if one contains a comma
@@ -18,20 +18,54 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
 
 from numerate.checks import check_choice
 from numerate.lab.comparison.presets import merged
 
-COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
-WITHOUT_HELP = "Columns of the table to leave out: id,name."
-ENCODING_HELP = "Encoding of a text file, such as cp1250. Default: UTF-8, UTF-16 or cp1252, whichever it is."
-SHEET_HELP = "Sheet of an Excel workbook. Default: the only one."
-Types = Mapping[str, Any]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx), or a folder; diamonds and esol are packaged tables.",
+        rich_help_panel="Data",
+    ),
+]
+Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column to predict.", rich_help_panel="Data")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES", help="Input columns, such as area,rooms. Default: all informative columns.", rich_help_panel="Data"
+    ),
+]
+Without = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Columns to leave out, such as id,name.", rich_help_panel="Data")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of a text file, such as cp1250. Default: detected (UTF-8, UTF-16 or cp1252).",
+        rich_help_panel="Data",
+    ),
+]
+Sheet = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Sheet of an Excel workbook. Default: the only sheet.", rich_help_panel="Data")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Skip rows that cannot be read instead of stopping.", rich_help_panel="Data")
+]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
+MODELS = "tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id"
+SOFT_LOSSES = "soft labels (soft, soft_fixed, soft_jitter)"
 SET_HELP = (
-    'a setting, such as steps=200, columns=area,rooms, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '
-    "loss_settings='{\"sigma\":2}'; repeat for several."
+    'Any setting, such as steps=200, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '
+    "loss_settings='{\"sigma\":2}'; repeatable."
 )
+BUDGET_HELP = "Total time, such as 300 (seconds), 90s, 5m or 1h; determines"
+Types = Mapping[str, Any]
 _FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -103,7 +137,7 @@ def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str
 
 
 class _WrongTypeError(Exception):
-    """A text does not have the type of its setting; the message names what was expected."""
+    """A text does not have the type of its setting; the message is the expected type."""
 
 
 def _value(text: str, kind: Any) -> Any:
@@ -151,7 +185,7 @@ def _value(text: str, kind: Any) -> Any:
 
 
 def _read(text: str) -> Any:
-    """Return what a text is in JSON, or in YAML where it is a list or a mapping; else the text."""
+    """Parse a text as JSON, or as YAML if it is a list or a mapping; else return the text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -160,13 +194,13 @@ def _read(text: str) -> Any:
     import yaml
 
     try:
-        return _in_json(yaml.BaseLoader(text).get_single_data())  # of strings alone
+        return _in_json(yaml.BaseLoader(text).get_single_data())  # strings only
     except (yaml.YAMLError, RecursionError):  # [&a [*a]] contains itself
         return text
 
 
 def _in_json(read: Any) -> Any:
-    """Return what the strings in lists and mappings are in JSON: ``no`` stays a word, unlike in YAML."""
+    """Parse the strings in lists and mappings as JSON: ``no`` stays a string, unlike in YAML."""
     if isinstance(read, dict):
         return {name: _in_json(entry) for name, entry in read.items()}
     return [_in_json(entry) for entry in read] if isinstance(read, list) else _read(read)

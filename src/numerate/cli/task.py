@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, app, print_json
-from numerate.cli.settings import COLUMNS_HELP, ENCODING_HELP, SHEET_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
+from numerate.cli.app import AsJson, command, print_json
+from numerate.cli.settings import Columns, Encoding, Sheet, SkipBad, Target, Without, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
     from numerate.lab.data import Task
@@ -20,27 +20,45 @@ TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, m
 """The keys of ``TASKS``, repeated here because that module is slow to import."""
 
 
-@app.command()
+@command("task clock -n 16 --preview clocks.png", "task regression --data my.csv --target price -n 3")
 def task(
-    name: Annotated[str, typer.Argument(help=f"One of {TASK_NAMES}.")],
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Number of examples; default 5, or 16 with --preview.")] = None,
-    split: Annotated[str, typer.Option(help="train, interpolate or extrapolate.")] = "train",
-    seed: Annotated[int, typer.Option(help="Selects the examples.")] = 0,
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {TASK_NAMES}.")],
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "-n", min=1, metavar="N", help="Number of examples. Default: 5, or 16 with --preview.", rich_help_panel="Task"
+        ),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="train, interpolate or extrapolate.", rich_help_panel="Task")
+    ] = "train",
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the examples.", rich_help_panel="Task")] = 0,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the task, such as difficulty=3 or columns=area,rooms; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Setting of the task, such as difficulty=3 or columns=area,rooms; repeatable.",
+            rich_help_panel="Task",
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Real data: a file or folder in the dataset's own format.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict, for the task regression with --data.")] = None,
-    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
-    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
-    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
-    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
-    skip_bad: Annotated[bool, typer.Option(help="Skip rows that cannot be read, and count them.")] = False,
-    preview: Annotated[Path | None, typer.Option(help="Save the examples of a visual task as one image: a .png file.")] = None,
+    preview: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the examples of a visual task as one .png image.", rich_help_panel="Task"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="File or folder in the dataset's format. Default: generated.", rich_help_panel="Data"),
+    ] = None,
+    target: Target = None,
+    columns: Columns = None,
+    without: Without = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print examples of a task, generated or from your data, or save them as one image."""
+    """Print examples of a task, generated or from your data."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -67,7 +85,7 @@ def task(
         from numerate.lab.data.drawing import contact_sheet
 
         if examples[0].image is None:
-            raise ValueError(f"the task {name!r} has no images: leave out --preview, or choose a visual task.")
+            raise ValueError(f"the task {name!r} has no images: omit --preview, or choose a visual task.")
         same_prompt = len({example.prompt for example in examples}) == 1
         pairs = [(e.image, e.answer if same_prompt else f"{e.prompt}\n{e.answer}") for e in examples if e.image is not None]
         picture = contact_sheet([image for image, _ in pairs], [label for _, label in pairs])
@@ -83,11 +101,11 @@ def task(
 
 
 def make_task(name: str, settings: list[str], data: Path | None, skip_bad: bool, named: Mapping[str, Any]) -> Task:
-    """Create the task from the command line's options; ``named`` are settings that have one of their own."""
+    """Create the task from options; ``named`` are the settings with an option of their own."""
     from numerate.lab.data import TASKS
 
     chosen = {**parse_settings(settings, task_types(name)), **named}
     TASKS[name].check_source(chosen, data)
     if skip_bad and data is None:
-        raise ValueError("--skip-bad has no effect on generated examples: name your file with --data, or leave it out.")
+        raise ValueError("--skip-bad has no effect on generated examples: pass your file as --data, or omit --skip-bad.")
     return TASKS[name](**chosen) if data is None else TASKS[name].from_files(data, skip_bad=skip_bad, **chosen)

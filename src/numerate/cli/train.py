@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
+from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
 from numerate.cli.compare import show_levels
 from numerate.cli.settings import (
-    COLUMNS_HELP,
-    ENCODING_HELP,
+    BUDGET_HELP,
+    MODELS,
     SET_HELP,
-    SHEET_HELP,
-    WITHOUT_HELP,
+    SOFT_LOSSES,
+    Columns,
+    Data,
+    Encoding,
+    Sheet,
+    SkipBad,
+    Target,
+    Without,
     column_names,
     parse_settings,
     run_types,
@@ -30,51 +36,73 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_RESULT = ("new", "figures", "levels", "notes")  # in JSON, beside the folders
+_RESULT = ("new", "figures", "levels", "notes")  # in JSON, besides the folders
 
 
-@app.command()
+@command(
+    "train --data my.csv --target price --loss soft",
+    "train --task arithmetic --loss smmd --model smollm2 --steps 200",
+)
 def train(
-    config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the run; options override it.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id.")
-    ] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML file with settings; options override it.")] = None,
+    data: Data = None,
+    target: Target = None,
+    columns: Columns = None,
+    without: Without = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    skip_bad: SkipBad = False,
     task: Annotated[
-        str | None, typer.Option(help="Task. Default: the one that reads the data; without data, arithmetic.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Task, see numerate task --help. Default: inferred from the data; without data, arithmetic.",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"{MODELS}. Default: tiny.", rich_help_panel="Training")
     ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
-            help="ce (default), a numeric loss that is added to cross-entropy, or soft, soft_fixed or soft_jitter: soft labels."
+            metavar="NAME",
+            help=f"ce, a numeric loss added to cross-entropy (smmd, ntil, emd and others), or {SOFT_LOSSES}. Default: ce.",
+            rich_help_panel="Training",
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Real data: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx), or a folder.")
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Optimizer steps. Default: 600.", rich_help_panel="Training")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
-    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
-    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
-    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
-    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. Default: 600.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and data. Default: 0.")] = None,
-    setting: Annotated[list[str] | None, typer.Option("--set", help=f"{SET_HELP[0].upper()}{SET_HELP[1:]}")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of weights and data. Default: 0.", rich_help_panel="Training")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Training")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"{BUDGET_HELP} the steps.", rich_help_panel="Training")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data.",
+            rich_help_panel="Output",
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run in the output folder that was interrupted.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run in the output folder, and start over.")] = False,
-    budget: Annotated[
-        str | None, typer.Option(help="Time for all of it, such as 300, 90s, 5m or 1h: chooses the steps that fit.")
-    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted run in the output folder.", rich_help_panel="Output")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete a run in the output folder and start over.", rich_help_panel="Output")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model with one loss, evaluate it, and keep the weights with a model card."""
+    """Train a model with one loss, evaluate it, and save the weights with a model card."""
     time = None if budget is None else Budget.of(budget)
-    with interruptible("Interrupted before training began.", "--resume", without="--overwrite"):
+    with interruptible("Interrupted before training started.", "--resume", without="--overwrite"):
         from rich.console import Console
         from rich.text import Text
 
@@ -110,18 +138,26 @@ def train(
         console.print(Text(note), style="yellow")
 
 
-@app.command("eval")
+@command(
+    "eval runs/my-price-soft-0",
+    "eval runs/my-price-soft-0 --set decide=median,mean",
+    name="eval",
+)
 def evaluate_command(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run with its weights, from numerate train.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run of numerate train.")],
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, decide=median,mean; repeat for several."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Setting of the evaluation, such as eval_examples=1000 or decide=median,mean; repeatable.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder. Default: FOLDER/eval-HASH.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Output folder. Default: FOLDER/eval-HASH.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
+    """Evaluate a trained model and write one JSON line per example. Rerun to continue after an interruption."""
     from rich.console import Console
 
     from numerate.lab.files.progress import RunProgress
@@ -141,9 +177,9 @@ def evaluate_command(
 
 
 def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision.
+    """Print a table of the metrics; with decisions, one per split, and how much of the error is due to the decision.
 
-    Of a table of numbers, print ``levels`` instead: each decision beside a constant and gradient boosting.
+    For a table of numbers, print ``levels`` instead: each decision next to a constant and gradient boosting.
     """
     from rich.table import Table
     from rich.text import Text
@@ -168,7 +204,7 @@ def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = 
         console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
         return
     heads = [SPLITS.get(split, split) for split in figures]
-    table = Table("measure", *heads, title=f"{len(records):,} examples", title_justify="left")
+    table = Table("metric", *heads, title=f"{len(records):,} examples", title_justify="left")
     for name in records[0]["measures"]:
         median = name in METRICS and METRICS[name].summary == "median"
         cells = [figure_text(name, figures[split][name], golds[split], ".3g" if median else ".3f") for split in figures]
@@ -179,7 +215,7 @@ def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = 
 
 
 def _explain(console: Console, table: Table) -> None:
-    """Say why figures of a table are missing, if some are."""
+    """Print why values of a table are missing, if any are."""
     from numerate.lab.evaluation.missing import WHY_INFINITE
 
     found = {cell for column in table.columns for cell in column.cells}
@@ -188,7 +224,7 @@ def _explain(console: Console, table: Table) -> None:
 
 
 def _show_decisions(console: Console, name: str, golds: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
-    """Print measures by decision for one split, and what they say."""
+    """Print metrics by decision for one split, with a summary in sentences."""
     from rich.table import Table
     from rich.text import Text
 
@@ -198,7 +234,7 @@ def _show_decisions(console: Console, name: str, golds: Sequence[str], records: 
 
     part = read_decisions(records)
     assert part is not None  # the caller checks
-    table = Table("measure", *part.measures, title=f"{name}: {len(records):,} examples", title_justify="left")
+    table = Table("metric", *part.measures, title=f"{name}: {len(records):,} examples", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for measure, summary, values in summary_rows(part):

@@ -1,4 +1,4 @@
-"""Numbers out of a model: what its answer may look like, and how likely each number is.
+"""Numbers out of a model: the decided number, an interval, or the distribution over all numbers that it may answer.
 
 Names other than the grammars are imported on first use: some need ``transformers``.
 """
@@ -14,6 +14,7 @@ from numerate.decode.grammar import NumberGrammar, TextGrammar
 if TYPE_CHECKING:
     from numerate.decode.decided import DecidedOutput, DecideNumbers
     from numerate.decode.model import distribution
+    from numerate.decode.number_and_interval import interval, number
     from numerate.decode.processor import NumbersOnly, numbers_only
     from numerate.decode.served import served_distribution
     from numerate.decode.server import CompletionServer
@@ -26,6 +27,8 @@ __all__ = [
     "NumbersOnly",
     "TextGrammar",
     "distribution",
+    "interval",
+    "number",
     "numbers_only",
     "served_distribution",
 ]
@@ -37,6 +40,8 @@ _HOMES = {
     "DecidedOutput": "decided",
     "NumbersOnly": "processor",
     "distribution": "model",
+    "interval": "number_and_interval",
+    "number": "number_and_interval",
     "numbers_only": "processor",
     "served_distribution": "served",
 }

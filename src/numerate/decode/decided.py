@@ -1,4 +1,4 @@
-"""DecideNumbers: a decoding method for ``generate`` of transformers that writes text greedily and decides each number."""
+"""DecideNumbers: a ``custom_generate`` for transformers that writes text greedily and decides each number by a metric."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from numerate.distribution.decision_rules import Cost
 
 @dataclass
 class DecidedOutput(GenerateDecoderOnlyOutput):  # type: ignore[misc]
-    """What ``generate`` returns with ``return_dict_in_generate=True``.
+    """Output of ``generate`` with ``return_dict_in_generate=True``.
 
     Attributes:
         sequences: ``[B, T]``, prompts and answers; without the prompts for an encoder-decoder.
@@ -39,10 +39,10 @@ _END = "\0"  # stands for a token that cannot be part of a number
 
 @dataclass
 class _Writing:
-    """Rows of equal length that are written together, and which rows of the batch they are.
+    """Rows of equal length that are generated together, and their indices in the batch.
 
-    ``last`` has, for each row of the batch, its last decided number and the text since its beginning, while that text could
-    still be a longer number: ``12`` and ``12.``.
+    ``last`` has, for each row of the batch, its last decided number and the text since its start, while that text could still
+    become a longer number: ``12`` and ``12.``.
     """
 
     rows: Rows
@@ -53,7 +53,7 @@ class _Writing:
         return _Writing(self.rows.select(torch.tensor(index)), [self.members[i] for i in index], self.last)
 
     def keep_numbers(self, tree: TokenTree) -> None:
-        """Forbid tokens that would make another number of a decided one. A full stop or a comma may follow it."""
+        """Forbid tokens that would change a decided number. A full stop or a comma may follow it."""
         for row, member in enumerate(self.members):
             number, text = self.last.get(member, ("", _END))
             if tree.state(text) is None:
@@ -66,22 +66,22 @@ class _Writing:
 
 
 class DecideNumbers:
-    """A decoding method for ``generate`` with which the numbers of an answer fit the metric.
+    """A ``custom_generate`` for transformers whose numbers minimize the expected error under a metric.
 
-    Text is written greedily. Where the likeliest token begins a number, the distribution over the complete number is searched,
-    the number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``,
-    ``v2``) is text, and so is a dash that greedy text does not follow with a digit. The number is not changed by what follows:
-    after ``12.`` no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a
+    Text is generated greedily. If the most likely token starts a number, the distribution over the complete number is searched,
+    the number with the smallest expected cost is written instead, and generation continues after it. A digit after a letter
+    (``H2O``, ``v2``) is text, and so is a dash that greedy decoding does not follow with a digit. Later tokens cannot change the
+    number: no digit follows ``12.``. Returns what ``generate`` returns: token ids, or with ``return_dict_in_generate=True`` a
     :class:`DecidedOutput` with ``sequences`` and ``distributions``.
 
     Args:
         tokenizer: the model's tokenizer or processor.
         metric: a rule of :meth:`NumberDistribution.decide`, or a cost function.
-        grammar: the form of numbers, see :func:`numerate.decode.distribution`; for coordinates such as ``12,345`` use
+        grammar: the format of numbers, see :func:`numerate.decode.distribution`; for coordinates such as ``12,345`` use
             ``NumberGrammar(thousands=False)``.
-        most_numbers: how many numbers of an answer are decided; those after them are written greedily. None: all.
-        rule: further arguments of :meth:`NumberDistribution.decide`, such as ``{"tolerance": 5}``.
-        seed: of draws.
+        most_numbers: decide only this many numbers of an answer and generate the others greedily. None: all.
+        rule: other arguments of :meth:`NumberDistribution.decide`, such as ``{"tolerance": 5}``.
+        seed: seed of the search's draws.
         **search: ``width``, ``covered``, ``rest``, ``temperature`` and ``memory`` of :func:`numerate.decode.distribution`.
 
     Example::
@@ -104,11 +104,11 @@ class DecideNumbers:
         if most_numbers is not None:
             most_numbers = check_integer("most_numbers", most_numbers, "an integer >= 0, or None for all", least=0)
         self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), check_seed(seed), most_numbers
-        NumberDistribution.point(1).decide(metric, **self.rule)  # raises now if the rule is wrong
+        NumberDistribution.point(1).decide(metric, **self.rule)  # raises now for a wrong rule
         self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(
             lambda ends: NumberFinder(tokenizer, grammar, end_token_ids=ends, **search)
         )
-        self._finder(())  # raises now if a setting is wrong
+        self._finder(())  # raises now for a wrong setting
 
     @torch.no_grad()
     def __call__(
@@ -122,14 +122,14 @@ class DecideNumbers:
         streamer: Any = None,
         **model_kwargs: Any,
     ) -> Tensor | DecidedOutput:
-        """Write the answers; called by ``generate``."""
+        """Generate the answers; called by ``generate``."""
         for name, value, wanted in (
             ("num_beams", generation_config.num_beams, (None, 1)),
             ("do_sample", generation_config.do_sample, (None, False)),
             ("streamer", streamer, (None,)),
         ):
             if value not in wanted:
-                raise ValueError(f"{name}={value!r} does not go with decided numbers: expected {wanted[-1]!r}; leave it out.")
+                raise ValueError(f"{name}={value!r} is not supported by DecideNumbers: expected {wanted[-1]!r}; leave it out.")
         finder = self._finder(tuple(ends_of(generation_config)))
         length = input_ids.shape[1]
         written: dict[int, list[int]] = {}
@@ -153,7 +153,7 @@ class DecideNumbers:
         return DecidedOutput(sequences=sequences, distributions=tuple(map(tuple, found)))
 
     def _go_on(self, group: _Writing, finder: NumberFinder, found: list[list[NumberDistribution]]) -> list[_Writing]:
-        """Write the next token of each row, or its next number; return groups of rows of equal length."""
+        """Generate the next token or number of each row; return groups of rows of equal length."""
         best = group.rows.scores.argmax(-1)
         decided: dict[int, tuple[tuple[int, ...], str]] = {}
         if numbers := self._beginning(group, best, finder, found):
@@ -189,7 +189,7 @@ class DecideNumbers:
         return groups
 
     def _beginning(self, group: _Writing, best: Tensor, finder: NumberFinder, found: list[list[NumberDistribution]]) -> list[int]:
-        """Return the rows that go on with a number: not white space alone, not within a word, and not a dash before text."""
+        """Return the rows that continue with a number: not only white space, not inside a word, not a dash before text."""
         tree, begun, texts = finder.tree, list[int](), dict[int, str]()
         rows, order = group.rows, [*range(len(group.members))]
         for index, (last, token) in enumerate(zip(rows.input_ids[:, -1:].tolist(), best.tolist(), strict=True)):
@@ -204,7 +204,7 @@ class DecideNumbers:
                 piece, effect = tree.split("", text)
                 if tree.answer(piece) is not None:
                     begun += [index] * (effect != "exceeds")
-                elif effect == "continues":  # a minus, or fewer digits than the grammar wants: see what comes next
+                elif effect == "continues":  # a minus sign, or fewer digits than the grammar requires: look ahead
                     ahead[index] = text
             texts = {}
             if ahead:
@@ -229,12 +229,12 @@ class DecideNumbers:
 
 
 def _in_word(finder: NumberFinder, last: list[int]) -> bool:
-    """Return whether a text ends with a letter or a digit; ``last`` is its last token, or empty."""
+    """Whether a text ends with a letter or a digit; ``last`` is its last token, or empty."""
     return bool(last) and finder.texts.get(last[0], "")[-1:].isalnum()
 
 
 def _rounded(number: Decimal, answers: Answers) -> str:
-    """Return a number that is none of the answers, such as a mean, with as many decimals as most of them have."""
+    """Round a number that is not one of the answers, such as a mean, to the most frequent number of decimals."""
     decimals: dict[int, float] = {}
     for text, mass in answers.leaves.items():
         count = len(text.partition(".")[2])
@@ -244,7 +244,7 @@ def _rounded(number: Decimal, answers: Answers) -> str:
 
 
 def _leading_space(finder: NumberFinder, answers: Answers) -> str:
-    """Return the white space before the likeliest answer."""
+    """Return the white space before the most likely answer."""
     if not answers.written:
         return ""
     _, token_ids = max((mass, path) for ways in answers.written.values() for path, mass in ways.items())
@@ -253,7 +253,7 @@ def _leading_space(finder: NumberFinder, answers: Answers) -> str:
 
 
 def _padded(input_ids: Tensor, written: list[list[int]], generation_config: Any) -> Tensor:
-    """Return prompts and answers as one tensor, filled up on the right."""
+    """Return prompts and answers as one tensor, padded on the right."""
     pad = generation_config.pad_token_id
     pad = next((i for i in (pad, *ends_of(generation_config)) if i is not None), 0)
     longest = max(map(len, written), default=0)

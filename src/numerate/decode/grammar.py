@@ -1,11 +1,11 @@
 r"""Grammars: which texts are answers, and which characters may follow a prefix of one.
 
-:class:`NumberGrammar` has the numbers of a given form and range, :class:`TextGrammar` the short texts of given characters.
+:class:`NumberGrammar` accepts numbers of a given format and range, :class:`TextGrammar` short texts of given characters.
 
-A number is ``-? whole (. decimals)?``. A prefix is allowed if and only if some number of the grammar begins with it. With at most
-``d`` decimals, every value is an integer once multiplied by 10^d. The numbers with ``L`` whole digits that begin with a prefix of
-``m`` digits, worth ``p`` as an integer, are then the integers of one interval, ``[p, p + 1) · 10^r`` with ``r = L + d - m``. So a
-prefix is allowed where this interval meets ``[lowest, highest] · 10^d`` for some ``L``: a few comparisons of exact integers.
+A number is ``-? whole (. decimals)?``. A prefix is allowed if and only if some number of the grammar starts with it. With at most
+``d`` decimals, every value times 10^d is an integer. The numbers with ``L`` integer digits that start with a prefix of ``m``
+digits, with value ``p`` as an integer, are the integers of one interval, ``[p, p + 1) · 10^r`` with ``r = L + d - m``. The prefix
+is allowed if this interval intersects ``[lowest, highest] · 10^d`` for some ``L``: a few comparisons of exact integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from numerate.checks import check_integer, one_line
 
 MOST_DIGITS = 1000
-"""The most whole digits, and the most decimals, that a grammar may have."""
+"""Limit on the integer digits and on the decimals of a grammar."""
 
 _PREFIX = re.compile(r"(-?)([0-9,]*)(\.?)([0-9]*)")
 _DIGIT = re.compile(r"[0-9]")
@@ -31,19 +31,18 @@ _DIGIT = re.compile(r"[0-9]")
 
 @dataclass(frozen=True)
 class NumberGrammar:
-    """The form and range of a number's text: optional minus, whole digits, optional point with decimals.
+    """Format and range of a number as text: optional minus sign, integer digits, optional point with decimals.
 
     A point has a digit on both sides.
 
     Args:
-        sign: whether a minus may come first.
-        digits: least and most whole digits, or one number for both.
-        decimals: least and most digits after the point, or one number for both; 0 decimals have no point.
-        lowest: least value, or None. An int, float, Decimal, Fraction or text; a float is the decimal number that it prints as.
-        highest: greatest value, or None; like ``lowest``.
-        thousands: whether whole digits are written in groups of three (``1,000``). True: they must be, False: they must not be,
-            None: they may be.
-        leading_zeros: whether a whole part of several digits may begin with 0 (``007``).
+        sign: whether a minus sign is allowed.
+        digits: minimum and maximum number of integer digits, or one number for both.
+        decimals: minimum and maximum number of decimals, or one number for both; 0 decimals: no point.
+        lowest: smallest value, or None. An int, float, Decimal, Fraction or text; a float has the value of its repr.
+        highest: largest value, or None; like ``lowest``.
+        thousands: thousands commas (``1,000``): True: required, False: forbidden, None: optional.
+        leading_zeros: whether an integer part of several digits may start with 0 (``007``).
         negative_zero: whether zero may have a sign (``-0``, ``-0.0``).
 
     Examples:
@@ -71,24 +70,24 @@ class NumberGrammar:
         object.__setattr__(self, "decimals", _span("decimals", self.decimals, least=0))
         if self.state("") is None:
             raise ValueError(
-                f"{self!r} holds no number: expected at least one between lowest={self.lowest} and highest={self.highest} "
+                f"{self!r} contains no number: expected at least one between lowest={self.lowest} and highest={self.highest} "
                 f"with digits={self.digits} and decimals={self.decimals}, negative only with sign=True; allow more of them."
             )
 
     @cached_property
     def alphabet(self) -> str:
-        """Characters that occur in the grammar's numbers."""
+        """Characters of the grammar's numbers."""
         point = "." if self._most_decimals else ""
         comma = "," if any("," in form for form in self._forms) else ""
         return ("-" if self.allows("-") else "") + "0123456789" + point + comma
 
     @cached_property
     def max_length(self) -> int:
-        """Characters of the longest text that the form allows, whatever the range."""
+        """Length of the longest text of this format, regardless of the range."""
         return self.sign + max(map(len, self._forms)) + (1 + self._most_decimals if self._most_decimals else 0)
 
     def allows(self, prefix: str) -> bool:
-        """Return whether a number of the grammar begins with ``prefix``, or is it."""
+        """Whether a number of the grammar starts with ``prefix``, or equals it."""
         return self.state(prefix) is not None
 
     def following(self, prefix: str) -> str:
@@ -96,7 +95,7 @@ class NumberGrammar:
         return "".join(character for character in self.alphabet if self.allows(prefix + character))
 
     def accepts(self, text: str) -> bool:
-        """Return whether ``text`` is a complete number of the grammar."""
+        """Whether ``text`` is a complete number of the grammar."""
         match = _PREFIX.fullmatch(text)
         if match is None or not self.allows(text):
             return False
@@ -120,13 +119,13 @@ class NumberGrammar:
         return Decimal(text.replace(",", ""))
 
     def belongs(self, character: str) -> bool:
-        """Return whether a character that follows a number is part of it, even where the grammar forbids it: a digit."""
+        """Whether a character after a number is part of it even if the grammar forbids it: a digit."""
         return character in "0123456789"
 
     def state(self, prefix: str) -> Hashable | None:
-        """Return a key that is equal only for prefixes with the same continuations; None if no number begins with ``prefix``.
+        """Return a key that is equal only for prefixes with the same continuations; None if no number starts with ``prefix``.
 
-        There are few keys: inside the range only the number of digits counts, and at its borders the prefix itself.
+        There are few keys: the number of digits inside the range, and the prefix itself at its borders.
         """
         if prefix == "":
             return prefix if self._starts(False) or (self.sign and self._starts(True)) else None
@@ -155,24 +154,24 @@ class NumberGrammar:
         return whole.startswith("0") and not self.leading_zeros
 
     def _starts(self, negative: bool) -> bool:
-        """Return whether some number of this sign is in range."""
+        """Whether some number of this sign is in range."""
         low, high = self._magnitudes[negative]
         intervals = (self._interval("", "", form.count("0")) for form in self._forms)
         return any(max(least, low) <= min(most, high) for least, most in intervals)
 
     def _interval(self, whole: str, decimals: str, total: int | None = None) -> tuple[int, int]:
-        """Return the least and greatest magnitude, times 10^d, of numbers with ``total`` whole digits that begin so."""
+        """Return the smallest and largest magnitude, times 10^d, of numbers with ``total`` integer digits and this prefix."""
         written = whole.replace(",", "")
         total = len(written) if total is None else total
         unit = 10 ** (total - len(written) + self._most_decimals - len(decimals))
-        if not written:  # a first digit of 0 is for numbers of one digit
+        if not written:  # a leading 0 is only allowed in numbers of one digit
             return (0 if self.leading_zeros or total == 1 else unit // 10), unit - 1
         least = int(written + decimals) * unit
         return least, least + unit - 1
 
     @cached_property
     def _forms(self) -> tuple[str, ...]:
-        """Whole parts of every length with 0 for each digit: ``0``, ``00``, ``000``, ``0,000``."""
+        """Integer parts of every length with 0 for each digit: ``0``, ``00``, ``000``, ``0,000``."""
         least, most = _span("digits", self.digits, least=1)
         lengths = range(least, most + 1)
         plain = ["0" * length for length in lengths] if not self.thousands else []
@@ -189,7 +188,7 @@ class NumberGrammar:
 
     @cached_property
     def _magnitudes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Least and greatest magnitude, times 10^d, of the numbers from 0 on, and of the negative ones."""
+        """Smallest and largest magnitude, times 10^d, of the nonnegative and of the negative numbers."""
         scale = 10**self._most_decimals
         limit = 10 ** max(form.count("0") for form in self._forms) * scale
         lowest, highest = _exact("lowest", self.lowest), _exact("highest", self.highest)
@@ -200,12 +199,12 @@ class NumberGrammar:
 
 @dataclass(frozen=True)
 class TextGrammar:
-    """Short answers made of given characters, such as the time ``2_55``, and the number that each stands for.
+    """Short answers of given characters, such as the time ``2_55``, and their numbers.
 
     Args:
         characters: the characters of an answer.
-        read: a function from the text to its number, or to None; :func:`numerate.answers.clock_time` and the like.
-        most: the most characters of an answer.
+        read: a function from a text to its number or None, such as :func:`numerate.answers.clock_time`.
+        most: maximum length of an answer.
 
     Examples:
         >>> from numerate.answers import clock_time
@@ -228,28 +227,28 @@ class TextGrammar:
 
     @property
     def alphabet(self) -> str:
-        """Characters that occur in answers."""
+        """Characters of answers."""
         return self.characters
 
     @property
     def max_length(self) -> int:
-        """Characters of the longest answer."""
+        """Length of the longest answer."""
         return self.most
 
     def state(self, prefix: str) -> Hashable | None:
-        """Return a key that is equal only for prefixes with the same continuations; None if no answer begins with ``prefix``."""
+        """Return a key that is equal only for prefixes with the same continuations; None if no answer starts with ``prefix``."""
         return len(prefix) if len(prefix) <= self.most and set(prefix) <= {*self.characters} else None
 
     def complete(self, text: str) -> str | None:
-        """Return ``text``: whether it is an answer is for :meth:`value` to say. None for an empty text."""
+        """Return ``text``, None if it is empty; :meth:`value` decides whether it is an answer."""
         return text or None
 
     def value(self, text: str) -> Any:
-        """Return the number that ``text`` stands for; None if there is none."""
+        """Return the number of ``text``; None if it has none."""
         return self.read(text)
 
     def belongs(self, character: str) -> bool:
-        """Return whether a character that follows an answer is part of it."""
+        """Whether a character after an answer is part of it."""
         return character in self.characters
 
 
@@ -266,7 +265,7 @@ def check_grammar(grammar: Any) -> Grammar:
 
 
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:
-    """Return ``(least, most)`` as two integers; one number stands for both."""
+    """Return ``(least, most)`` as two integers; one number is used for both."""
     pair = value if isinstance(value, tuple | list) else (value, value)
     try:
         low, high = (check_integer(name, count, "a number of digits", least=least, most=MOST_DIGITS) for count in pair)
@@ -281,7 +280,7 @@ def _span(name: str, value: Any, least: int) -> tuple[int, int]:
 
 
 def _exact(name: str, value: Any) -> Fraction | None:
-    """Return a bound as a fraction. Floats have the value that they print."""
+    """Return a bound as a fraction. Floats have the value of their repr."""
     if value is None:
         return None
     problem = "it is not a number"
@@ -297,7 +296,7 @@ def _exact(name: str, value: Any) -> Fraction | None:
     except InvalidOperation as error:
         problem = one_line(error)
     raise ValueError(
-        f"{name}={value!r} is no bound ({problem}): expected a finite number, as int, float, Decimal, Fraction or text, "
+        f"{name}={value!r} is not a bound ({problem}): expected a finite number, as int, float, Decimal, Fraction or text, "
         "or None for no bound."
     )
 

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
 
 from numerate.checks import check_integer, check_number
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
-from numerate.decode.rows import Rows, evaluating, ignores_padding
+from numerate.decode.prompts import Prompts, batches
+from numerate.decode.rows import Rows, evaluating
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
 from numerate.decode.token_tree import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
 
 _CPU_MEMORY = 2**30
+_ONE_CACHE = Version(transformers.__version__) < Version("4.57")  # "dynamic" leaves out the cache of an encoder's states
 
 
 @torch.no_grad()
 def distribution(
     model: Any,
-    prompts: Sequence[str] | Mapping[str, Any],
+    prompts: Prompts,
     tokenizer: Any,
     *,
     grammar: Grammar | None = None,
@@ -44,37 +47,42 @@ def distribution(
 ) -> list[NumberDistribution]:
     r"""Return the model's distribution over the number that it would write after each prompt.
 
-    The probability of a number is the sum over all ways to write it in tokens (``12`` + ``3``, ``123``), with everything that
-    may follow the number, up to rounding of the model's arithmetic. A point without a digit after it is a full stop.
+    The probability of a number is the sum over all token sequences that write it (``12`` + ``3``, ``123``), each followed by
+    anything that does not continue it, up to the rounding of the model's arithmetic. A point without a digit after it is a full
+    stop.
 
         P(number) = sum over texts s of its value, P(text begins with s) · P(the next token does not continue s)
 
-    Where more than ``width`` prefixes of a number are open at once, unlikely ones are subsampled without
-    bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
+    If a prompt has more than ``width`` prefixes, unlikely ones are subsampled without bias: see :mod:`numerate.decode.search`.
+    ``covered`` and the other masses of the result say what was found.
 
     Args:
-        model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model.
-        prompts: as texts, or as what the tokenizer or processor returns for them, padded on the left (an encoder-decoder's on
-            any side).
+        model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model, in any mode
+            and dtype and on any device.
+        prompts: a list of texts, or of chats (lists of messages with "role" and "content"), or a single text or chat, which is
+            a list of one. Texts stay as they are. Chats are written with the tokenizer's chat template up to the assistant's
+            answer; if the last message is the assistant's, the answer continues it. Or what the tokenizer or processor returns
+            for several prompts, padded on the left (an encoder-decoder's on any side).
         tokenizer: the model's tokenizer or processor.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
-        width: beam width, the prefixes of numbers kept per prompt in a forward pass; None for all of them.
-        covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
-        rest: what happens to prefixes that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
+        width: beam width: prefixes kept per prompt and forward pass; None for all.
+        covered: the share of the probability of numbers to search. 1 with ``width=None`` returns every number there is.
+        rest: what happens to prefixes beyond ``width``: "draw" or "drop" (they count as ``not_searched``).
         temperature: divides the scores.
         seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
-        batch_size: prompts at a time, where ``prompts`` can be split.
-        memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least. Default:
-            a quarter of what a GPU has free, 1 GiB on a CPU.
+        batch_size: prompts at a time, if ``prompts`` can be split.
+        memory: bytes that the caches and scores of a forward pass may take; at least one prompt with ``width`` rows is searched.
+            Default: a quarter of a GPU's free memory, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
         watch: called with the prefixes of each length in the search (:class:`numerate.decode.search.Node`), and where the
             probability of each goes. A search that finds no number begins again with a larger width.
         **options: further arguments of ``generate``, such as ``logits_processor``.
 
     Raises:
-        ValueError: if a prompt ends within a number, or a number has no probability at all, or scores are NaN.
+        ValueError: if a prompt ends within a number, scores are NaN, or no number has any probability after a prompt; the last
+            error has the distributions of the other prompts in ``found``.
 
     Example::
 
@@ -94,8 +102,9 @@ def distribution(
     )
     seeds = check_seed(seed)
     found: dict[int, NumberDistribution] = {}
+    missing: dict[int, str] = {}
     total = 0
-    for indices, total, batch in _batches(prompts, tokenizer, model, batch_size):
+    for indices, total, batch in batches(prompts, tokenizer, model, batch_size):
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
@@ -105,10 +114,21 @@ def distribution(
         for index, answer in zip(indices, answers, strict=True):
             one = answer.distribution(finder.grammar.value)
             if one is None:
-                raise ValueError(_nothing_found(index, answer, finder))
-            found[index] = one
-        progress(len(found), total)
+                missing[index] = _nothing_found(index, answer, finder)
+            else:
+                found[index] = one
+        progress(len(found) + len(missing), total)
+    if missing:
+        raise NoNumberError(missing[min(missing)], [found.get(index) for index in range(total)])
     return [found[index] for index in range(total)]
+
+
+class NoNumberError(ValueError):
+    """No number has any probability after some prompts; ``found`` has the distributions, None for these prompts."""
+
+    def __init__(self, message: str, found: Sequence[NumberDistribution | None] = ()) -> None:
+        super().__init__(message)
+        self.found = [*found]
 
 
 class NumberFinder:
@@ -309,11 +329,13 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
     def decoding(model: Any, input_ids: Tensor, logits_processor: Any, **kwargs: Any) -> Tensor:
         for name in ("stopping_criteria", "generation_config", "synced_gpus", "streamer"):
             kwargs.pop(name, None)
-        use(Rows(model, input_ids, kwargs, logits_processor))
+        use(Rows(model, input_ids, kwargs, logits_processor, continued=continued))
         raise _DoneError
 
     settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "use_cache": True, **options}
-    if "past_key_values" not in {*batch, *options}:
+    continued = "past_key_values" in {*batch, *options}
+    makes_its_own = not model._supports_default_dynamic_cache() or (_ONE_CACHE and model.config.is_encoder_decoder)
+    if not continued and not makes_its_own:
         settings.setdefault("cache_implementation", "dynamic")
     with evaluating(model), suppress(_DoneError):
         model.generate(**batch, **settings, custom_generate=decoding)
@@ -325,52 +347,3 @@ def ends_of(generation_config: Any) -> list[int]:
     if isinstance(ends, Tensor):
         ends = ends.reshape(-1).tolist()
     return [] if ends is None else [*ends] if isinstance(ends, Iterable) else [int(ends)]
-
-
-def _batches(prompts: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
-    """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
-    batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
-    if isinstance(prompts, str) or not isinstance(prompts, Mapping | Sequence):
-        raise TypeError(
-            f"prompts is a {type(prompts).__name__}: expected a list of prompts, or what the tokenizer returns for them."
-        )
-    if isinstance(prompts, Mapping):
-        tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in prompts.items()}
-        names = ("input_ids", "inputs_embeds", getattr(model, "main_input_name", "input_ids"))
-        main = next((tensors[name] for name in names if name in tensors), None)
-        if not isinstance(main, Tensor) or main.dim() < 2:
-            raise ValueError(
-                f"prompts has {', '.join(map(repr, prompts)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
-                "tokenizer with return_tensors='pt'."
-            )
-        total = main.shape[0]
-        splits = all(isinstance(value, Tensor) and value.shape[:1] == (total,) for value in tensors.values())
-        size = batch_size if splits else max(total, 1)
-        for first in range(0, total, size):
-            part = {name: value[first : first + size] for name, value in tensors.items()} if splits else tensors
-            yield [*range(first, min(first + size, total))], total, part
-        return
-    rows = [tokenizer(prompt)["input_ids"] for prompt in prompts]
-    for index, row in enumerate(rows):
-        if not row and not model.config.is_encoder_decoder:
-            raise ValueError(f"prompts[{index}]={prompts[index]!r} has no tokens: expected a prompt of at least one token.")
-    pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
-    for chosen in _by_length([*map(len, rows)], batch_size, mixed=not ignores_padding(model)):
-        longest = max(len(rows[index]) for index in chosen)
-        ids = torch.full((len(chosen), longest), pad)
-        mask = torch.zeros_like(ids)
-        for row, index in enumerate(chosen):
-            length = len(rows[index])
-            # An encoder counts positions from the left, generation goes on at the right.
-            place = slice(0, length) if model.config.is_encoder_decoder else slice(longest - length, longest)
-            ids[row, place], mask[row, place] = torch.tensor(rows[index], dtype=torch.long), 1
-        yield chosen, len(rows), {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
-
-
-def _by_length(lengths: list[int], batch_size: int, *, mixed: bool) -> Iterator[list[int]]:
-    """Yield batches of prompts of similar length, the longest first; of one length unless ``mixed``."""
-    order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
-    for _, group in groupby(order, key=lambda index: mixed or lengths[index]):
-        chosen = [*group]
-        for first in range(0, len(chosen), batch_size):
-            yield chosen[first : first + batch_size]

@@ -1,4 +1,4 @@
-"""Restrict ``generate`` of transformers to numbers: a ``LogitsProcessor`` that allows the tokens of a grammar only."""
+"""Restrict ``generate`` of transformers to numbers: a ``LogitsProcessor`` that allows only the tokens of a grammar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NumbersOnly", "numbers_only"]
 _OVER, _BROKEN = "over", "broken"  # after an end token; not a number of the grammar
 _PART = re.compile(r"-?[0-9,]*\.?[0-9]*")
 _PART_SPACED = re.compile(f" ?{_PART.pattern}")
-_MOST_TEXTS = 100_000  # remembered
+_MOST_TEXTS = 100_000  # size of the cache
 
 
 def numbers_only(
@@ -30,22 +30,22 @@ def numbers_only(
     prompt_length: int | None = None,
     leading_space: bool = True,
 ) -> NumbersOnly:
-    """Return a ``LogitsProcessor`` that lets ``generate`` write one number of ``grammar`` and then an end token.
+    """Return a ``LogitsProcessor`` that restricts ``generate`` to one number of ``grammar`` and then an end token.
 
-    Every token that does not continue the text since the prompt to the beginning of a number of the grammar gets a score of
-    -inf; so do end tokens after an incomplete number. Allow ``generate`` enough tokens for a complete number:
-    ``max_new_tokens=grammar.max_length + 2`` is always enough, with one leading space and the end token.
+    Tokens that do not extend the text after the prompt to a prefix of a number of the grammar get a score of -inf, and so do end
+    tokens after an incomplete number. ``max_new_tokens=grammar.max_length + 2`` is always enough, including one leading space and
+    the end token.
 
-    A processor can be used for any number of ``generate`` calls, one at a time: greedy, sampling, beam search, left padding,
-    encoder-decoders.
+    Supports greedy decoding, sampling, beam search, left padding and encoder-decoders. A processor can be reused, but not by
+    concurrent ``generate`` calls.
 
     Args:
         tokens: a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
-        grammar: form and range of the number; default ``NumberGrammar()``.
+        grammar: format and range of the number; default ``NumberGrammar()``.
         end_token_ids: ids of the tokens that may end a number; default: the tokenizer's ``eos_token_id``.
         prompt_length: columns of ``input_ids`` before the number: ``input_ids.shape[1]``, or the length of the decoder's prompt
-            for an encoder-decoder. Default: the length at a generation's first step. Assisted generation needs the number.
-        leading_space: whether one space may come before the number, as a token or as part of one.
+            for an encoder-decoder. Default: the length at the first step. Required for assisted generation.
+        leading_space: whether one space may precede the number, as a token or as part of one.
 
     Example::
 
@@ -57,7 +57,7 @@ def numbers_only(
 
 
 class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
-    """The processor that :func:`numbers_only` returns; its arguments are explained there."""
+    """The processor that :func:`numbers_only` returns; see there for the arguments."""
 
     supports_continuous_batching = False
 
@@ -98,10 +98,10 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         rows = input_ids[:, start:].tolist()
         self._last_length, self._last_rows = input_ids.shape[1], {tuple(row) for row in rows}
         states = [self._state_of(row) for row in rows]
-        # Beam search fills up its beams with forbidden tokens, at a score of -inf, but not where a generation begins.
+        # Beam search pads its beams with forbidden tokens at a score of -inf, but not in the first step.
         if first and states and all(state is _BROKEN for state in states):
             raise ValueError(
-                f"prompt_length={start} leaves the token ids {rows[0][:8]} as the beginning of a number, which they are not: "
+                f"prompt_length={start} leaves the token ids {rows[0][:8]}, which are not a prefix of a number: "
                 f"expected the length of the prompt, of {input_ids.shape[1]} columns or fewer; pass "
                 "prompt_length=input_ids.shape[1] of the prompt."
             )
@@ -116,7 +116,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         return masked
 
     def text_of(self, token_ids: Iterable[int]) -> str | None:
-        """Return the text of the number's tokens up to an end token; None if one of them is not a token of the grammar."""
+        """Return the text of the tokens up to an end token; None if one of them is not a token of the grammar."""
         texts: list[str] = []
         for token_id in token_ids:
             if token_id in self.end_token_ids:
@@ -153,7 +153,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         return usable
 
     def _start(self, input_ids: Tensor) -> int:
-        """Return the length of the prompt. Rows that do not continue those of the last step by one token are a new prompt."""
+        """Return the length of the prompt. Rows that do not extend those of the last step by one token are a new prompt."""
         prompt, length = self._prompt, input_ids.shape[1]
         if prompt is not None and prompt.shape[0] == input_ids.shape[0] and prompt.shape[1] <= length <= self._last_length + 1:
             size = prompt.shape[1]
@@ -183,7 +183,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         return _OVER if state is not _BROKEN and any(token_id in self.end_token_ids for token_id in row) else state
 
     def _tokens_after(self, state: Hashable, row: list[int]) -> Tensor:
-        """Return the ids of the tokens allowed in a state, ascending; ``row`` is one that leads there."""
+        """Return the sorted ids of the tokens allowed in a state; ``row`` is one that leads there."""
         if state not in self._allowed:
             text = self.text_of(row) or ""
             ends = torch.tensor(self.end_token_ids if self.grammar.accepts(text.removeprefix(" ")) else (), dtype=torch.long)
@@ -209,16 +209,16 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
             )
 
     def _check_kept(self, kept: Tensor, index: Tensor, states: list[Hashable]) -> None:
-        """Raise where the scores leave nothing to choose from."""
+        """Raise if no allowed token has a finite score."""
         if bool((wrong := kept.isnan()).any()):
             raise ValueError(
-                f"scores of row {int(index[wrong][0])} hold NaN for tokens of a number: expected numbers; the model's logits are "
+                f"scores of row {int(index[wrong][0])} are NaN for tokens of a number: expected numbers; the model's logits are "
                 "NaN, often from float16 overflow (use bfloat16 or float32) or from a row without attention."
             )
         best = torch.full((len(states),), -torch.inf, device=kept.device).scatter_reduce_(0, index, kept.float(), "amax")
         for row, value in enumerate(best.tolist()):
             if value == -torch.inf and states[row] not in (_OVER, _BROKEN):
                 raise ValueError(
-                    f"scores of row {row} are -inf for every token that the grammar allows: expected one at least; remove other "
+                    f"scores of row {row} are -inf for every token that the grammar allows: expected at least one; remove other "
                     "processors that forbid them (min_new_tokens, bad_words_ids, suppress_tokens, no_repeat_ngram_size)."
                 )

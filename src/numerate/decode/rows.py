@@ -1,17 +1,18 @@
-"""Rows: sequences that a model of transformers continues token by token, of which any selection can be continued further.
+"""Rows: sequences that a transformers model extends token by token, and of which any selection can be extended further.
 
-It stands on what ``generate`` itself does between two tokens (``prepare_inputs_for_generation``, the model's cache, position ids
-and masks), so that it works for decoders, encoder-decoders and vision-language models alike.
+It uses the same methods as ``generate`` between two tokens (``prepare_inputs_for_generation``, the model's cache, position ids
+and masks), and thus works for decoders, encoder-decoders and vision-language models.
 
-A selection of rows needs their part of the cache. Layers of attention, of convolutions and recurrent layers keep one tensor or
-several, ``[R, ..]`` each, wherever they like. So every tensor in the cache with R rows is selected, of positions
-``[P, R, T]`` along the second dimension; ``reorder_cache`` of transformers knows fewer tensors. A model without such a cache
-computes every sequence from its beginning, and so does one that keeps part of its state in its layers, like RecurrentGemma.
+Selecting rows requires selecting their part of the cache. Attention, convolution and recurrent layers keep tensors ``[R, ..]`` in
+different places, so every tensor in the cache with R rows is selected, positions ``[P, R, T]`` along the second dimension;
+``reorder_cache`` of transformers handles fewer tensors. A model without such a cache, or with state in its layers, such as
+RecurrentGemma, recomputes every sequence from the start.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
@@ -21,9 +22,10 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import GenerationMixin, PretrainedConfig
 from transformers.cache_utils import Cache
-from transformers.generation.utils import ALL_CACHE_NAMES, MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL
+from transformers.generation import utils as generation
+from transformers.generation.utils import ALL_CACHE_NAMES
 
 IGNORE_PADDING = frozenset(
     {
@@ -48,10 +50,11 @@ IGNORE_PADDING = frozenset(
         "whisper",
         "xlm",
         "xlnet",
+        *(["git"] if Version(transformers.__version__) < Version("5") else []),
         *(["minimax_m3_vl"] if Version(transformers.__version__) < Version("5.23") else []),
     }
 )
-"""Types of decoders for which padding before a prompt makes it another prompt, as ``scripts/sweep_architectures.py`` found."""
+"""Types of decoders that treat padding before a prompt as text, as found by ``scripts/sweep_architectures.py``."""
 
 _BY_ROW = {
     "EncoderNoRepeatNGramLogitsProcessor": "encoder_no_repeat_ngram_size=0",
@@ -59,25 +62,49 @@ _BY_ROW = {
     "PrefixConstrainedLogitsProcessor": "prefix_allowed_tokens_fn=None",
     "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale=None",
 }
-_MEDIA = {*MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL}
+# Early releases of transformers leave these to each model, and have no such list.
+_MEDIA = {
+    *getattr(generation, "MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", ()),
+    *(
+        "pixel_values",
+        "pixel_values_videos",
+        "pixel_attention_mask",
+        "pixel_mask",
+        "image_sizes",
+        "input_features",
+        "input_values",
+    ),
+}
+_PREPARED_BY = inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
+_POSITION = "cache_position"  # of transformers before 5.5: where in the cache the next tokens go, the same for all rows
 
 
 class Rows:
-    """Sequences in generation, and the scores of their next token.
+    """Sequences being generated, and the scores of their next token.
 
     Args:
-        model: the model that ``generate`` calls the decoding method with.
+        model: the model that ``generate`` passes to the decoding method.
         input_ids: ``[R, T]``, the prompts, or the decoder's prompts.
-        model_kwargs: what ``generate`` prepared besides.
+        model_kwargs: the other model inputs that ``generate`` prepared.
         process: ``logits_processor`` of ``generate``.
+        continued: whether the caller passed a cache, which has a prefix of the prompts.
 
     Attributes:
         input_ids: ``[R, T]``, grows by one column per token.
-        cached: whether the model has a cache; otherwise every sequence is computed from its beginning.
+        cached: whether the model has a cache; otherwise every sequence is recomputed from the start.
     """
 
-    def __init__(self, model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], process: Callable[..., Tensor]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        model_kwargs: dict[str, Any],
+        process: Callable[..., Tensor],
+        *,
+        continued: bool = False,
+    ) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
+        self.continued = continued
         self._scores: Tensor = torch.empty(0)
         self._chosen: Tensor | None = None
         self._check()
@@ -88,7 +115,7 @@ class Rows:
             inside = any(before.get(place) is not state for place, state in _inner_states(model, len(self)).items())
             caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
             if self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches) and not inside:
-                for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
+                for name in _MEDIA & self.kwargs.keys():  # already in the cache
                     del self.kwargs[name]
                 return
         self.cached = False
@@ -97,7 +124,7 @@ class Rows:
             value = self.kwargs[name]
             if value is not None and (not isinstance(value, Tensor) or value.shape[:1] != (len(self),)):
                 raise ValueError(
-                    f"{type(model).__name__} has no cache that rows can be selected from, and {name} cannot be selected either: "
+                    f"{type(model).__name__} has no cache from which rows can be selected, and {name} cannot be selected either: "
                     f"expected use_cache=True, or {name} with one part for each prompt; use samples of model.generate."
                 )
         self._forward(first=True)
@@ -114,15 +141,15 @@ class Rows:
 
     @property
     def bytes_per_row(self) -> int:
-        """Memory that the cache and the scores of one row take."""
+        """Memory of the cache and the scores of one row."""
         return (self._cache_bytes() + self.scores.numel() * self.scores.element_size()) // max(len(self), 1)
 
     def select(self, index: Tensor) -> Rows:
-        """Return the rows of ``index [S]``, in this order; a row may occur several times, or not at all."""
+        """Return the rows of ``index [S]``, in this order; rows may be repeated or left out."""
         chosen = copy.copy(self)
         index = index.to(self.input_ids.device)
         chosen.input_ids = self.input_ids.index_select(0, index)
-        chosen._scores, chosen._chosen = self.scores, index  # [R, V] is large, and needed only if no token is fed
+        chosen._scores, chosen._chosen = self.scores, index  # [R, V] is large and only needed if no token is fed
         chosen.kwargs = {
             name: _of_rows(value, index, len(self)) if name in ALL_CACHE_NAMES else _selected(name, value, index, len(self))
             for name, value in self.kwargs.items()
@@ -130,7 +157,7 @@ class Rows:
         return chosen
 
     def feed(self, token_ids: Tensor) -> None:
-        """Append ``token_ids [R]`` to the rows, and compute the scores of what follows."""
+        """Append ``token_ids [R]`` to the rows and compute the next scores."""
         column = token_ids.to(self.input_ids.device)[:, None]
         self.input_ids = torch.cat([self.input_ids, column], dim=1)
         embedded = self.kwargs.get("inputs_embeds")
@@ -139,32 +166,32 @@ class Rows:
         self._forward(first=not self.cached)
 
     def _check(self) -> None:
-        """Raise for padding that the model takes for text, and for processors that would mix up rows."""
+        """Raise for padding that the model treats as text, and for processors that depend on the row."""
         name, mask = type(self.model).__name__, self.kwargs.get("attention_mask")
         if ignores_padding(self.model) and isinstance(mask, Tensor) and not bool(mask.all()):
             raise ValueError(
-                f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into "
-                "batches of one length, or search each length by itself."
+                f"{name} treats padding as text: expected prompts of equal length; pass them as a list of texts, which is "
+                "batched by length, or search each length separately."
             )
         processors: list[Any] = self.process if isinstance(self.process, list) else []
         for processor in processors:
             if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
                 raise ValueError(
-                    f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; "
+                    f"{kind} of generate depends on the row of the batch: expected processors of text and scores only; "
                     f"pass {setting}, or use samples of {name}.generate."
                 )
 
     def _forward(self, *, first: bool) -> None:
         length = None if first else 1
         given: Any = self.kwargs.get("past_key_values")
-        if first and getattr(given, "_is_user_defined", False):  # the caller's cache holds the beginning of the prompts
+        if first and self.continued and given is not None:
             length = self.input_ids.shape[1] - given.get_seq_length()
-        inputs = self.model.prepare_inputs_for_generation(
-            self.input_ids,
-            next_sequence_length=length,
-            is_first_iteration=first,
-            **self.kwargs,
-        )
+        if first and hasattr(self.model, "_get_initial_cache_position"):
+            self.kwargs[_POSITION] = None
+            self.kwargs = self.model._get_initial_cache_position(self.input_ids.shape[1], self.input_ids.device, self.kwargs)
+        options = {"next_sequence_length": length, "is_first_iteration": first}
+        options = {name: value for name, value in options.items() if name in _PREPARED_BY}
+        inputs = self.model.prepare_inputs_for_generation(self.input_ids, **options, **self.kwargs)
         with any_shape():
             outputs = self.model(**inputs, return_dict=True)
         self.kwargs = self.model._update_model_kwargs_for_generation(
@@ -176,7 +203,7 @@ class Rows:
         self._scores, self._chosen = self.process(self.input_ids, logits), None
 
     def _cache_bytes(self) -> int:
-        """Return the memory of the tensors in the caches that have a part for each row."""
+        """Return the memory of the tensors in the caches that have a row dimension."""
         found: dict[int, int] = {}
 
         def count(name: str, tensor: Tensor) -> Tensor:
@@ -189,7 +216,7 @@ class Rows:
 
 
 def ignores_padding(model: Any) -> bool:
-    """Return whether a prompt with padding before it is another prompt for the model, whatever the mask says."""
+    """Whether the model treats padding before a prompt as text, regardless of the mask."""
     return model.config.model_type in IGNORE_PADDING and not model.config.is_encoder_decoder
 
 
@@ -197,10 +224,10 @@ def ignores_padding(model: Any) -> bool:
 def any_shape() -> Iterator[None]:
     """Disable cuDNN attention.
 
-    It takes longer to plan a new shape than to compute it, and in training its backward pass has returned NaN (bfloat16, torch
-    2.11, H200).
+    Planning a new shape takes longer than computing it, and in training its backward pass has returned NaN (bfloat16, torch 2.11,
+    H200).
     """
-    cudnn = torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()  # one that fits all is left
+    cudnn = torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()  # if a fallback is enabled
     if cudnn:
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
@@ -212,7 +239,7 @@ def any_shape() -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and the like off for a while; every module gets its mode back."""
+    """Temporarily set all modules to ``eval`` mode."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
@@ -224,7 +251,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
-    """Return an argument of the model for the rows of ``index``; what does not belong to rows is returned as it is."""
+    """Return a model input for the rows of ``index``; inputs without a row dimension are unchanged."""
+    if name == _POSITION:
+        return value
     if isinstance(value, Tensor):
         dim = _row_dim(name, value)
         return value.index_select(dim, index.to(value.device)) if value.dim() and value.shape[dim] == rows else value
@@ -236,7 +265,7 @@ def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
 
 
 def _of_rows(cache: Any, index: Tensor, rows: int) -> Any:
-    """Return a cache of the rows of ``index``, which shares no tensor with the original: models write into their caches."""
+    """Return a copy of a cache with the rows of ``index``; it shares no tensors, since models write to their caches."""
 
     def select(name: str, tensor: Tensor) -> Tensor:
         if not _has_rows(name, tensor, rows):
@@ -255,7 +284,7 @@ def _has_rows(name: str, tensor: Tensor, rows: int) -> bool:
 
 
 def _inner_states(model: nn.Module, rows: int) -> dict[tuple[nn.Module, str], Tensor]:
-    """Return tensors with a part for each row that layers hold as plain attributes; positions (integers) are no state."""
+    """Return tensors with a row dimension that layers keep as plain attributes; integer positions are not state."""
     return {
         (module, name): value
         for module in model.modules()
@@ -265,7 +294,7 @@ def _inner_states(model: nn.Module, rows: int) -> dict[tuple[nn.Module, str], Te
 
 
 def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
-    """Return a copy of a cache with every tensor in it changed; ``name`` is the attribute that holds it."""
+    """Return a copy of a cache with ``change`` applied to every tensor; ``name`` is the attribute of the value."""
     if isinstance(value, Tensor):
         return change(name, value)
     if isinstance(value, dict):
@@ -276,12 +305,12 @@ def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "")
         return type(value)(_mapped(part, change, name) for part in value)
     if (
         not hasattr(value, "__dict__")
-        or isinstance(value, type | MethodType | nn.Module | PreTrainedConfig)
+        or isinstance(value, type | MethodType | nn.Module | PretrainedConfig)
         or type(value).__module__.startswith("torch")
     ):
         return value
     twin = copy.copy(value)
     for attribute, part in vars(value).items():
-        own = isinstance(part, MethodType) and part.__self__ is value  # a method that a model gives its cache
+        own = isinstance(part, MethodType) and part.__self__ is value  # a method that the model attaches to its cache
         object.__setattr__(twin, attribute, MethodType(part.__func__, twin) if own else _mapped(part, change, attribute))
     return twin

@@ -1,17 +1,17 @@
-r"""Search the tree of an answer's prefixes, all prompts and all open prefixes of one length at a time.
+r"""Breadth-first search of the prefix tree of answers, for all prompts at once.
 
 A node is a prefix of the answer's text with its probability under the model. Expanding a node splits its probability among
 the tokens that may follow: longer prefixes, the end of the answer (a leaf), more digits than allowed, no answer. One forward
 pass expands the nodes of all prompts, so that a search takes as many passes as the longest answer has tokens.
 
-Where a prompt has more than ``width`` prefixes, the heavy ones are kept with their exact probability. The light ones are
-thinned out without bias (Fearnhead and Clifford, 2003): with the threshold c for which
+If a prompt has more than ``width`` prefixes, likely ones are kept with their exact probability, and unlikely ones are subsampled
+without bias (Fearnhead and Clifford, 2003): with the threshold c for which
 
     sum_i min(w_i / c, 1) = width,
 
-every node of weight w_i >= c is kept, and of the others each is kept with probability w_i / c and then has the weight c. The
-draws are evenly spaced along the order of the texts (one random offset), so that they are spread over the number line. Expected
-weights are exact, and so is the sum. Without more than ``width`` prefixes nothing is drawn, and the result is exact.
+every node of weight w_i >= c is kept, and each other one with probability w_i / c and new weight c. Draws are systematic: evenly
+spaced in the order of the texts with one random offset, and thus spread over the number line. Expected weights are exact, and so
+is the sum. With at most ``width`` prefixes nothing is drawn, and the result is exact.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Node(NamedTuple):
 
     Attributes:
         prompt: index of the prompt.
-        text: the prefix, with white space before it.
-        mass: its probability, or the weight of the nodes that it stands for.
+        text: the prefix, including leading white space.
+        mass: its probability, or its weight after subsampling.
         exact: whether the mass is its probability.
-        parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
+        parent: index of its parent among the previously expanded nodes; index of the prompt for a root.
         branch: index among the parent's continuations; -1 for a root.
         token_ids: the tokens from the root on, where they are known.
         edges: the length of the text after each of them.
@@ -55,16 +55,16 @@ class Node(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """Where the probability of a node goes, as shares that add up to 1.
+    """How the probability of a node is split, as shares that sum to 1.
 
     Attributes:
         pieces: texts that continue the prefix, in order.
         shares: ``[C]``, the probability of each.
         answers: the texts that end here, with their probabilities.
-        nothing: the probability that the text ends and is no answer.
-        exceeding: the probability of more digits than the grammar has.
-        unknown: the probability of tokens that are not known.
-        token_ids: the token of each piece, where it is known.
+        nothing: the probability that the text ends without an answer.
+        exceeding: the probability of more digits than the grammar allows.
+        unknown: the probability of unknown tokens.
+        token_ids: the token of each piece, if known.
     """
 
     pieces: Sequence[str]
@@ -81,9 +81,9 @@ Watch = Callable[[Sequence[Node], Sequence[Branches]], object]
 
 @dataclass
 class Answers:
-    """The answers found for a prompt, and where the rest of the probability is.
+    """The answers found for a prompt, and the remaining probability.
 
-    ``written`` has the ways to write each answer in tokens, where they are known, with the probability of each.
+    ``written`` has the tokenizations of each answer, if known, with their probabilities.
     """
 
     leaves: dict[str, float] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class Answers:
     not_searched: float = 0.0
 
     def has_number(self, value: Callable[[str], Any]) -> bool:
-        """Return whether an answer that was found is a number."""
+        """Whether any answer is a number."""
         return any(mass > 0 and value(text) is not None for text, mass in self.leaves.items())
 
     def distribution(self, value: Callable[[str], Any]) -> NumberDistribution | None:
-        """Return the distribution over the numbers that the answers stand for; None if there is none."""
+        """Return the distribution over the numbers of the answers; None if there are none."""
         numbers: list[Any] = []
         masses: list[float] = []
         no_number = self.no_number
@@ -152,14 +152,14 @@ def search(
     Args:
         starts: the first text of each answer, usually empty.
         expand: returns the branches of each node; nodes of a prompt are next to each other.
-        width: the most nodes of a prompt in one call of ``expand``; None: no limit.
-        covered: the share of the probability of a number that is searched; the least likely nodes are left.
-        rest: "draw" thins out nodes beyond ``width`` without bias, "drop" leaves the lightest ones unsearched.
-        seeds: for each prompt, what its draws depend on.
+        width: beam width: maximum number of nodes of a prompt in one call of ``expand``; None: no limit.
+        covered: share of the probability of numbers to search; the least likely nodes are skipped.
+        rest: "draw" subsamples nodes beyond ``width`` without bias, "drop" skips the least likely ones.
+        seeds: seed of the draws of each prompt.
         watch: called with the nodes of each length and their branches.
     """
     found = [Answers() for _ in starts]
-    slack = [0.0] * len(starts)  # probability that may be left unsearched
+    slack = [0.0] * len(starts)  # probability that may be skipped
     draws = [np.random.default_rng(seed) for seed in seeds]
     nodes = [Node(prompt, text, 1.0, True, prompt) for prompt, text in enumerate(starts)]
     first = True
@@ -175,7 +175,7 @@ def search(
             shares = np.concatenate([nodes[index].mass * branches[index].shares for index in parents])
             if first:
                 slack[prompt] = (1 - covered) * float(shares.sum())
-            kept, left = _light_left(shares, slack[prompt] / 2)  # the other half is for longer prefixes
+            kept, left = _light_left(shares, slack[prompt] / 2)  # half is reserved for longer prefixes
             slack[prompt] -= left
             answers.not_searched += left
             exact = np.ones(len(kept), dtype=bool)
@@ -194,7 +194,7 @@ def search(
 
 
 def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[Any, Floats, Any]:
-    """Keep ``width`` of more weights without bias: indices in order, new weights, and whether each is unchanged.
+    """Subsample to ``width`` weights without bias: return sorted indices, new weights, and whether each is unchanged.
 
     Examples:
         >>> index, weights, exact = thin_out(np.array([0.5, 0.1, 0.1, 0.1, 0.2]), 3, np.random.default_rng(0))
@@ -202,8 +202,8 @@ def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[
         ([0.5, 0.25, 0.25], [True, False, False])
     """
     ordered = np.sort(weights)[::-1]
-    tails = ordered[::-1].cumsum()[::-1]  # the sum of a weight and all lighter ones
-    # With the k heaviest kept, the threshold is tails[k] / (width - k); k is the first for which the next is lighter than it.
+    tails = ordered[::-1].cumsum()[::-1]  # the sum of a weight and all smaller ones
+    # With the k largest kept, the threshold is tails[k] / (width - k); k is the first for which the next is below it.
     thresholds = tails[:width] / np.arange(width, 0, -1)
     lighter = ordered[:width] < thresholds
     heavy = int(lighter.argmax())
@@ -216,7 +216,7 @@ def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[
     sums = weights[light].cumsum()
     points = (np.arange(count) + random.random()) * (sums[-1] / count)
     drawn = light[np.minimum(sums.searchsorted(points, side="right"), len(light) - 1)]
-    # Points are a threshold apart, and light nodes are lighter: only by rounding do two points fall on one node.
+    # Points are one threshold apart and the remaining weights smaller: two points hit one node only by rounding.
     index = np.sort(np.concatenate([exact.nonzero()[0], drawn]))
     copies: Any = 1.0
     if (index[1:] == index[:-1]).any():
@@ -225,7 +225,7 @@ def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[
 
 
 def _settle(answers: Answers, node: Node, branches: Branches) -> None:
-    """Book the part of a node's probability that goes no further."""
+    """Record the probability of a node that is not searched further."""
     answers.more_digits += node.mass * branches.exceeding
     answers.no_number += node.mass * branches.nothing
     answers.not_searched += node.mass * branches.unknown
@@ -234,14 +234,14 @@ def _settle(answers: Answers, node: Node, branches: Branches) -> None:
         answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
         answers.drawn += 0.0 if node.exact else mass
         end = len(node.text) - len(node.text.lstrip()) + len(text)
-        if end in node.edges:  # not where a token holds more than the answer
+        if end in node.edges:  # unless a token extends beyond the answer
             path = node.token_ids[: node.edges.index(end) + 1]
             ways = answers.written.setdefault(text, {})
             ways[path] = ways.get(path, 0.0) + mass
 
 
 def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
-    """Return the indices to go on with, in order, and the probability of the others: the lightest, at most ``slack``."""
+    """Return the sorted indices to continue, and the probability of the others: the least likely, at most ``slack``."""
     order = np.argsort(shares, kind="stable")
     sums = np.cumsum(shares[order])
     count = int(np.searchsorted(sums, max(slack, 0.0), side="right"))
@@ -251,7 +251,7 @@ def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
 def _children(
     nodes: Sequence[Node], branches: Sequence[Branches], parents: Sequence[int], kept: Any, weights: Floats, exact: Any
 ) -> Iterator[Node]:
-    """Yield the nodes for the continuations that are kept; ``kept`` counts through the continuations of all parents."""
+    """Yield the nodes of the kept continuations; ``kept`` indexes the continuations of all parents."""
     firsts = np.cumsum([0, *(len(branches[index].shares) for index in parents)])
     owners = np.searchsorted(firsts, kept, side="right") - 1
     for owner, branch, weight, own in zip(

@@ -1,19 +1,18 @@
-r"""served_distribution: a model's distribution over numbers through a server that lists the most likely next tokens.
+r"""served_distribution: a model's distribution over numbers from a server that lists the most likely next tokens.
 
-The search is that of :func:`numerate.decode.distribution`. Instead of a forward pass, each prefix of a number is sent behind
-its prompt, and the server answers the most likely next tokens. The probability of all others is unknown, and booked as
-``not_searched``. With ``tokenizer`` less is unknown: no other token is more likely than the listed ones, so that those that could
-continue the number have at most that much each; the rest of the probability ends the number.
+The search is that of :func:`numerate.decode.distribution`, but instead of a forward pass, the prompt with each prefix of a number
+is sent to the server, which returns the most likely next tokens. The probability of all others is unknown and counts as
+``not_searched``. With ``tokenizer`` less is unknown: an unlisted token is at most as likely as the listed ones, which bounds the
+tokens that could continue the number; the remaining probability ends the number.
 
-As a text, the prefix is tokenised by the server, whatever tokens it was reached by. The search then moves on texts:
+A prefix sent as text is tokenised by the server, regardless of the tokens that led to it. The search then works on texts:
 
     P(s) = sum over ways to split the text s into pieces t_1 .. t_n of  q(t_1 | "") · q(t_2 | t_1) · ... · q(t_n | t_1 .. t_{n-1})
 
-where q(t | s) is the probability of the token t after the server's own tokens of the prompt and s. The ways to a text exclude
-each other, so no probability is counted twice, and all masses add up to 1. Each text is asked for once. This is the model's
-distribution where the tokens of a text are the same however it came about: one token per digit. Otherwise what follows "1" + "2"
-is approximated by what follows the token "12". As token ids, with ``tokenizer``, the path itself is sent, and nothing is
-approximated.
+where q(t | s) is the probability of the token t after the server's tokenization of the prompt and s. The ways to a text are
+mutually exclusive, so no probability is counted twice, and all masses sum to 1. Each text is sent once. The result is exact if
+the tokenization of a text is unique, as with one token per digit. Otherwise the continuation of "1" + "2" is approximated by that
+of the token "12". With ``tokenizer``, the token ids themselves are sent, and the result is exact.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 
 Ask = Callable[[list[Any], list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 
-ROUNDING = 0.02  # by how much the probabilities of a server may add up to more than 1
+ROUNDING = 0.02  # tolerance for probabilities of a server that sum to more than 1
 
 
 def served_distribution(
@@ -58,25 +57,25 @@ def served_distribution(
     r"""Return the distribution over the number that a served model would write after each prompt.
 
     Args:
-        complete: a :class:`CompletionServer`, or a function of your own: it gets a list of texts and returns, for each, pairs of
-            the most likely next tokens and their natural log-probabilities, at temperature 1.
+        complete: a :class:`CompletionServer`, or a function from a list of texts to pairs, for each text, of the most likely
+            next tokens and their natural log-probabilities at temperature 1.
         prompts: texts that end before the number. For a server with ``chat=True``: the user's messages, or lists of messages.
-        tokenizer: the model's tokenizer. Beginnings are then sent as token ids, and tokens come back as ids: exact for every
-            tokenizer, and less is unknown. The server has to name tokens by id (vLLM and llama.cpp do); a function gets tuples of
-            ids and returns ids. Prompts may be lists of ids.
+        tokenizer: the model's tokenizer. Prefixes are then sent and tokens returned as ids, which is exact for every tokenizer
+            and leaves less unknown. The server must support token ids (vLLM and llama.cpp do); a function takes tuples of ids and
+            returns ids. Prompts may be lists of ids.
         grammar: as in :func:`distribution`.
-        width: beam width, the prefixes of numbers kept per prompt and token, which is the most requests; None for no limit.
+        width: beam width: prefixes kept per prompt and step, and thus the maximum number of requests; None for no limit.
         covered: as in :func:`distribution`.
         rest: as in :func:`distribution`.
         seed: as in :func:`distribution`.
-        end_tokens: tokens that end a number whatever their text: texts, or ids with ``tokenizer``.
-        batch_size: prompts at a time.
-        progress: called with the number of prompts done, and of all.
+        end_tokens: tokens that end a number regardless of their text: texts, or ids with ``tokenizer``.
+        batch_size: prompts per batch.
+        progress: called with the number of finished prompts and the total.
 
     Raises:
-        ConnectionError: if the server refuses a request, or cannot be reached.
-        TimeoutError: if it does not answer in time.
-        ValueError: if an answer has no log-probabilities, a prompt ends within a number, or no number was found.
+        ConnectionError: if the server rejects a request or cannot be reached.
+        TimeoutError: if it does not respond in time.
+        ValueError: if a response has no log-probabilities, a prompt ends inside a number, or no number was found.
 
     Examples:
         >>> from math import log
@@ -114,7 +113,7 @@ def served_distribution(
 
 
 class _ServedExpansion:
-    """The requests of one search: nodes in, branches out. Each prefix of a prompt's answer is asked for once."""
+    """The requests of one search: from nodes to branches. Each prefix of a prompt's answer is sent once."""
 
     def __init__(self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, ends: set[Token], *, as_ids: bool) -> None:
         self.ask, self.contexts, self.first, self.tree, self.ends, self.as_ids = ask, contexts, first, tree, ends, as_ids
@@ -126,14 +125,14 @@ class _ServedExpansion:
         new = [*dict.fromkeys(key for key in keys if key not in self._known)]
         answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new]) if new else []
         if len(answers) != len(new):
-            raise ValueError(f"complete answered {len(answers)} lists to {len(new)} texts: expected one for each.")
+            raise ValueError(f"complete returned {len(answers)} lists for {len(new)} texts: expected one per text.")
         for (prompt, path), tokens in zip(new, answers, strict=True):
             where = f"after prompts[{self.first + prompt}] and {path!r}"
             self._known[prompt, path] = _shares(tokens, where, Integral if self.as_ids else str)
         return [self._branches(node.text, self._known[key]) for node, key in zip(nodes, keys, strict=True)]
 
     def _branches(self, text: str, shares: Mapping[Token, float]) -> Branches:
-        """Return where the probability of ``text`` goes."""
+        """Return how the probability of ``text`` is split."""
         going: list[tuple[str, Token, float]] = []
         answers: dict[str, float] = {}
         nothing, exceeding = 0.0, 0.0
@@ -162,10 +161,10 @@ class _ServedExpansion:
         return self.tree.split(text, token if isinstance(token, str) else self.tree.texts.get(token, ""))
 
     def _unknown(self, text: str, shares: Mapping[Token, float], left: float) -> float:
-        """Return how much of the probability ``left`` to tokens that are not listed may do something else than end the number."""
+        """Return how much of the probability ``left`` to unlisted tokens may not end the number."""
         if not self.as_ids or len(shares) < 2:
             return left
-        # The least likely of the listed tokens may be the sampled one, beyond the most likely ones: take the next.
+        # The least likely listed token may be the sampled one, in addition to the most likely ones: take the next.
         most = nsmallest(2, shares.values())[1]
         fork = self.tree.fork(text)
         if id(fork) not in self._not_ending:
@@ -175,7 +174,7 @@ class _ServedExpansion:
 
 
 def _not_ending(fork: Fork) -> tuple[int, ...]:
-    """Return the tokens that do something else than end the number where it is: continue it, make it too long, or change it."""
+    """Return the tokens that do not end the number: they continue it, make it too long, or change it."""
     here = None if fork.cut is None else -fork.cut
     late = zip(fork.late_ids.tolist(), fork.late_pieces, fork.late_cuts, strict=True)
     changing = [token_id for token_id, piece, cut in late if (None if cut is None else len(piece) - cut) != here]
@@ -190,14 +189,14 @@ def _shares(tokens: Iterable[Any], where: str, kind: type) -> dict[Token, float]
         if not isinstance(token, kind) or not isinstance(logprob, Real) or not float(logprob) <= ROUNDING:
             named = "text" if kind is str else "id"
             raise ValueError(
-                f"complete answered {pair!r} {where}: expected pairs of a token's {named} and its log-probability, a number <= 0."
+                f"complete returned {pair!r} {where}: expected pairs of a token's {named} and its log-probability, a number <= 0."
             )
         found[token] = found.get(token, 0.0) + math.exp(float(logprob))
     total = math.fsum(found.values())
     if total > 1 + ROUNDING:
         raise ValueError(
-            f"complete answered probabilities {where} that add up to {total:.4g}: expected at most 1; give natural logarithms of "
-            "the probabilities of one token, each listed once."
+            f"complete returned probabilities {where} that sum to {total:.4g}: expected at most 1; return natural logarithms of "
+            "the probabilities of single tokens, without duplicates."
         )
     return {token: share / max(total, 1.0) for token, share in found.items()}
 
@@ -220,7 +219,7 @@ def _is_id(part: Any) -> bool:
 
 
 def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> list[Any]:
-    """Return what comes before each answer: texts, messages of a chat, or token ids."""
+    """Return the context of each answer: texts, chat messages, or token ids."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
         raise TypeError(f"prompts is a {type(prompts).__name__}: expected a list of prompts.")
     if chat and tokenizer is not None:
@@ -234,7 +233,7 @@ def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> lis
             if not chat and prompt[-1:].isdigit() and isinstance(grammar, NumberGrammar):
                 raise ValueError(
                     f"prompts[{index}] ends with {prompt[-12:]!r}, within a number: expected a prompt that ends before the "
-                    "number; end it with the text that comes before the answer, such as ' =' or a new line."
+                    "number; end it with the text right before the answer, such as ' =' or a new line."
                 )
             contexts.append(prompt if tokenizer is None else tuple(tokenizer(prompt)["input_ids"]))
         elif isinstance(prompt, Sequence) and prompt and all(isinstance(part, Mapping) for part in prompt) and chat:

@@ -1,6 +1,6 @@
-"""CompletionServer: a language model behind HTTP, in the format of OpenAI's API, asked for next tokens and for samples.
+"""CompletionServer: next tokens and samples of a language model from a server with OpenAI's API.
 
-vLLM, SGLang, llama.cpp, TGI and others answer in this format. It needs the standard library alone.
+vLLM, SGLang, llama.cpp, TGI and others support this API. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from numerate.checks import check_integer, check_number, one_line
 from numerate.tokens import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
-"""A text, token ids, or the messages of a chat."""
+"""A text, token ids, or chat messages."""
 
 Token = str | int
 """The text of a token, or its id."""
 
-LONGEST_PAUSE = 60.0  # seconds before a request is sent again
+LONGEST_PAUSE = 60.0  # seconds before a retry
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -40,20 +40,20 @@ class CompletionServer:
     """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
 
     Args:
-        base_url: the address up to the version, such as ``http://localhost:8000/v1``.
-        model: the model's name at the server.
-        chat: use ``/chat/completions``. A beginning of the answer is then sent as the assistant's message, which the server has
-            to continue (``continue_final_message``): vLLM, SGLang, TGI and llama.cpp do; OpenAI has no such field.
-        top: how many of the most likely tokens the server is asked for. Servers have a limit: 20 in vLLM (``--max-logprobs``), 5
-            in OpenAI's completions.
+        base_url: URL including the version, such as ``http://localhost:8000/v1``.
+        model: name of the model on the server.
+        chat: use ``/chat/completions``. A prefix of the answer is then sent as an assistant message that the server must
+            continue (``continue_final_message``): vLLM, SGLang, TGI and llama.cpp support it, OpenAI does not.
+        top: number of most likely tokens to request. Servers limit it: 20 in vLLM (``--max-logprobs``), 5 in OpenAI's
+            completions.
         api_key: sent as ``Authorization: Bearer``; never shown in messages.
-        api_key_variable: the environment variable that holds the key, instead of ``api_key``.
-        timeout: seconds for the server to answer a request.
-        retries: how often a request is sent again after status 408, 429 or 5xx, or a lost connection. The pause doubles from
-            half a second, or is the server's ``Retry-After``.
-        concurrency: requests at a time.
-        per_request: texts in one request. More than 1 saves time where the server takes a list of prompts (vLLM and SGLang do).
-        options: fields that are added to each request, or replace its own; None removes a field.
+        api_key_variable: environment variable with the key, instead of ``api_key``.
+        timeout: timeout of a request in seconds.
+        retries: number of retries after status 408, 429 or 5xx, or a lost connection. The pause doubles from half a second, or is
+            the server's ``Retry-After``.
+        concurrency: number of concurrent requests.
+        per_request: texts per request. More than 1 is faster if the server accepts a list of prompts (vLLM and SGLang do).
+        options: fields to add to each request or to override; None removes a field.
 
     Example::
 
@@ -79,7 +79,7 @@ class CompletionServer:
         if address.scheme not in ("http", "https") or not address.hostname or address.username or address.query:
             shown = f"base_url={self.base_url!r}" if "@" not in self.base_url and not address.query else "base_url"
             raise ValueError(
-                f"{shown} is not the address of a server: expected one such as 'http://localhost:8000/v1', without a user name "
+                f"{shown} is not the URL of a server: expected a URL such as 'http://localhost:8000/v1', without a user name "
                 "or a query; pass a key as api_key=."
             )
         for name, least in (("top", 1), ("retries", 0), ("concurrency", 1), ("per_request", 1)):
@@ -88,9 +88,9 @@ class CompletionServer:
         self._key()
 
     def next_tokens(self, prompts: Sequence[Prompt], beginnings: Sequence[Any]) -> list[list[tuple[Token, float]]]:
-        """Return the most likely next tokens, with log-probabilities, after each prompt and beginning of an answer.
+        """Return the most likely next tokens and their log-probabilities after each prompt and prefix of an answer.
 
-        Prompts and beginnings are texts, or lists of token ids; then the tokens are ids too.
+        Prompts and prefixes are texts, or lists of token ids; the tokens are then ids too.
         """
         if self.chat:
             return self._each(self._chat_tokens, [*zip(prompts, beginnings, strict=True)])
@@ -107,7 +107,7 @@ class CompletionServer:
             body: dict[str, Any] = _chat_body(prompt, "") if self.chat else {"prompt": prompt}
             body |= {"max_tokens": max_tokens, "temperature": temperature, "top_p": 1}
             texts: list[str] = []
-            while len(texts) < n:  # some servers return one text, however many are asked for
+            while len(texts) < n:  # some servers return one text regardless of n
                 texts += [self._text_of(choice) for choice in self._post({**body, "n": n - len(texts)}, stop)]
             return texts[:n]
 
@@ -119,8 +119,8 @@ class CompletionServer:
         except (KeyError, TypeError):
             text = choice
         if not isinstance(text, str | None):
-            raise ValueError(f"{self._url} answered the choice {self._shown(json.dumps(choice))}: expected one with a text.")
-        return text or ""  # a chat may answer null
+            raise ValueError(f"{self._url} returned the choice {self._shown(json.dumps(choice))}: expected one with a text.")
+        return text or ""  # a chat may return null
 
     def _text_tokens(self, texts: Sequence[Any], stop: threading.Event) -> list[list[tuple[Token, float]]]:
         as_ids = not isinstance(texts[0], str)
@@ -131,19 +131,19 @@ class CompletionServer:
         choices = self._post({**body, "temperature": 1, "top_p": 1}, stop)
         if len(choices) != len(texts):
             raise ValueError(
-                f"{self._url} answered {len(choices)} choices to {len(texts)} prompts: expected one for each; use per_request=1."
+                f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
             )
         return [self._tokens_of(choice, as_ids) for choice in choices]
 
     def _chat_tokens(self, asked: tuple[Prompt, str], stop: threading.Event) -> list[tuple[Token, float]]:
         body = _chat_body(*asked)
         if asked[1] and "continue_final_message" not in body:
-            return []  # white space alone, which chat templates remove: what follows is unknown
+            return []  # chat templates strip trailing white space, so the next token is unknown
         body |= {"max_tokens": 1, "logprobs": True, "top_logprobs": self.top, "temperature": 1, "top_p": 1}
         return self._tokens_of(self._post(body, stop)[0], as_ids=False)
 
     def _tokens_of(self, choice: Mapping[str, Any], as_ids: bool) -> list[tuple[Token, float]]:
-        """Return the tokens that a choice lists for its first position, in the format of completions or of chats."""
+        """Return the tokens listed for the first position of a choice, in the format of completions or chats."""
         try:
             logprobs = choice["logprobs"]
             if logprobs.get("top_logprobs"):
@@ -155,13 +155,13 @@ class CompletionServer:
             found = []
         if not found:
             raise ValueError(
-                f"{self._url} answered without log-probabilities ({self._shown(json.dumps(choice))}): expected "
-                "choices[].logprobs with top_logprobs; the server or model may not offer them, or not where the answer ends at "
-                "once. server.samples() works without."
+                f"{self._url} returned no log-probabilities ({self._shown(json.dumps(choice))}): expected "
+                "choices[].logprobs with top_logprobs; the server or model may not support them, or not if the answer ends "
+                "immediately. server.samples() does not need them."
             )
         for token, logprob in found:
             if not isinstance(logprob, int | float) or math.isnan(logprob):
-                raise ValueError(f"{self._url} answered the log-probability {logprob} for {token!r}: expected a number.")
+                raise ValueError(f"{self._url} returned the log-probability {logprob} for {token!r}: expected a number.")
         return [*dict.fromkeys(found)]  # some servers list the sampled token twice
 
     @property
@@ -174,15 +174,15 @@ class CompletionServer:
             if key is not None:
                 raise ValueError("api_key and api_key_variable are both given: expected one of them.")
             if not (key := os.environ.get(self.api_key_variable, "").strip()):
-                raise ValueError(
-                    f"api_key_variable={self.api_key_variable!r}: expected an environment variable that holds a key."
-                )
+                raise ValueError(f"api_key_variable={self.api_key_variable!r}: expected an environment variable with a key.")
         if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable() and key and " " not in key):
-            raise ValueError("api_key holds a space, or a character that a header cannot hold: expected a key in plain ASCII.")
+            raise ValueError(
+                "api_key contains a space or a character that is invalid in a header: expected a key in plain ASCII."
+            )
         return key
 
     def _each(self, ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In]) -> list[_Out]:
-        """Return ``ask(item, stop)`` for each item, several at a time; after an error, no request is begun or repeated."""
+        """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried."""
         stop, errors = threading.Event(), list[BaseException]()
 
         def one(item: _In) -> _Out:
@@ -197,14 +197,14 @@ class CompletionServer:
 
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="numerate-server") as pool:
             try:
-                return [*pool.map(one, items)]  # after an error, this cancels what has not begun
+                return [*pool.map(one, items)]  # an error cancels items that have not started
             except Exception:
                 raise errors[0] from None
             finally:
                 stop.set()
 
     def _post(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
-        """Return the choices that the server answers with, in order."""
+        """Send a request and return its choices, in order."""
         fields = {"model": self.model, **body, **self.options}
         data = json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
         tries = 0
@@ -222,7 +222,7 @@ class CompletionServer:
                 reason = error.reason if isinstance(error, URLError) else error
                 if isinstance(reason, TimeoutError):
                     raise TimeoutError(
-                        f"{self._url} did not answer within timeout={self.timeout:g} seconds: expected an answer; raise timeout= "
+                        f"{self._url} did not respond within timeout={self.timeout:g} seconds: expected a response; raise it "
                         f"or lower concurrency={self.concurrency}."
                     ) from None
                 lost = isinstance(reason, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | IncompleteRead)
@@ -250,15 +250,15 @@ class CompletionServer:
             parsed = json.loads(answer)
         except ValueError:
             parsed = None
-        # llama.cpp answers several prompts with a list of responses.
+        # llama.cpp returns a list of responses for several prompts.
         choices: Any = []
         for part in parsed if isinstance(parsed, list) else [parsed]:
             own = part.get("choices") if isinstance(part, dict) else None
             choices += own if isinstance(own, list) else [None]
         if not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ValueError(
-                f"{self._url} answered {self._shown(answer.decode(errors='replace'))!r}: expected JSON with choices; check that "
-                f"base_url={self.base_url!r} is that of an API in the format of OpenAI."
+                f"{self._url} returned {self._shown(answer.decode(errors='replace'))!r}: expected JSON with choices; check that "
+                f"base_url={self.base_url!r} is an OpenAI-compatible API."
             )
         indices = [choice.get("index") for choice in choices]
         if sorted(map(str, indices)) == sorted(map(str, range(len(choices)))):
@@ -274,23 +274,23 @@ class CompletionServer:
         error.close()
         said = self._shown(said or error.reason, most=500)
         if error.code in (401, 403):
-            hint = "expected a key that may use this model; pass api_key= or api_key_variable="
+            hint = "expected a key with access to this model; pass api_key= or api_key_variable="
         elif error.code in (404, 405) or error.code < 400:
-            hint = f"expected an address that ends before /completions, and a model that is served; check model={self.model!r}"
+            hint = f"expected a URL without /completions, and a model that is served; check model={self.model!r}"
         elif _passing(error.code):
-            hint = f"expected an answer in {tries} attempt(s); lower concurrency={self.concurrency}, or raise retries="
+            hint = f"expected a response in {tries} attempt(s); lower concurrency={self.concurrency}, or raise retries="
         else:
-            hint = f"expected a request that it accepts; top={self.top} may be above its limit, and options= changes fields"
-        return ConnectionError(f"{self._url} answered status {error.code} ({said}): {hint}.")
+            hint = f"expected a valid request; top={self.top} may exceed the server's limit, and options= changes fields"
+        return ConnectionError(f"{self._url} returned status {error.code} ({said}): {hint}.")
 
     def _shown(self, text: str, most: int = 200) -> str:
-        """Return the beginning of a text, in one line and without the key."""
+        """Return a text in one line, truncated and without the key."""
         key = self._key()
         return " ".join((text.replace(key, "***") if key else text).split())[:most]
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Report redirects: urllib would turn the request into a GET, and carry the key to another host."""
+    """Report redirects: urllib would turn the request into a GET and send the key to another host."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -302,12 +302,12 @@ def _opener() -> OpenerDirector:
 
 
 def _passing(status: int) -> bool:
-    """Return whether a request may be answered when it is sent again."""
+    """Whether a retry may succeed."""
     return status in (408, 429) or status >= 500
 
 
 def _chat_body(prompt: Any, beginning: str) -> dict[str, Any]:
-    """Return the messages of a chat with the beginning of the answer as a message that the server continues."""
+    """Return chat messages with the prefix of the answer as a message that the server continues."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
     written = messages.pop()["content"] if messages and messages[-1].get("role") == "assistant" else ""
     text = written + (beginning if written else beginning.lstrip())
@@ -318,24 +318,24 @@ def _chat_body(prompt: Any, beginning: str) -> dict[str, Any]:
 
 
 def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
-    """Return the text or the id of a token that the server lists."""
+    """Return the text or the id of a listed token."""
     text = entry["token"]
     named = text.removeprefix("token_id:") if text.startswith("token_id:") else None
     if not as_ids:
         if named is not None:
-            raise ValueError(f"the server names tokens by id ({text}): expected texts; pass tokenizer= to search in token ids.")
+            raise ValueError(f"the server returns token ids ({text}): expected texts; pass tokenizer= to search in token ids.")
         return read_piece(text)
     token_id = named if named is not None else entry.get("id")
     if token_id is None:
         raise ValueError(
-            f"the server names the token {text!r} by its text alone: expected token ids, as vLLM and llama.cpp answer them; "
+            f"the server returns the token {text!r} as text only: expected token ids, as vLLM and llama.cpp return them; "
             "leave tokenizer= out to search in texts."
         )
     return int(token_id)
 
 
 def _read(response: HTTPResponse, deadline: float) -> bytes:
-    """Return the whole body; raise if it is not there at the deadline, or is cut short."""
+    """Return the complete body; raise if it is late or truncated."""
     length = None if response.chunked else response.length
     body = bytearray()
     while length is None or len(body) < length:
@@ -346,12 +346,12 @@ def _read(response: HTTPResponse, deadline: float) -> bytes:
         if time.monotonic() > deadline:
             raise TimeoutError
     if length is not None and len(body) < length:
-        raise ConnectionResetError("the answer was cut short")
+        raise ConnectionResetError("the response was truncated")
     return bytes(body)
 
 
 def _retry_after(error: HTTPError) -> float | None:
-    """Return the seconds that the server asks to wait; None if it names none."""
+    """Return the ``Retry-After`` of a response in seconds, or None."""
     try:
         return min(max(float(error.headers.get("Retry-After", "")), 0.0), LONGEST_PAUSE)
     except ValueError:

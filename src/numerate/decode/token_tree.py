@@ -1,13 +1,13 @@
-r"""TokenTree: what each token of a vocabulary does to the text of a number: continue it, end it, or make it too long.
+r"""TokenTree: the effect of each token of a vocabulary on the text of a number: continue it, end it, or make it too long.
 
-The texts of tokens that can belong to an answer are in one trie. At a prefix of an answer, the trie and the grammar are walked
-together, character by character:
+The texts of all tokens that can be part of an answer form one trie. At a prefix of an answer, the trie and the grammar are
+traversed together, character by character:
 
     continues    all characters are allowed                            "12" + "3"
     ends         a character that is not part of the answer follows    "12" + "\n", "12" + ".\n", and any other token
-    exceeds      a character of the answer follows that is forbidden   "12" + "3" where two digits are the most
+    exceeds      a character of the answer follows that is forbidden   "12" + "3" with at most two digits
 
-Prefixes in the same state of the grammar share the result, so that it is computed a few times for a whole vocabulary.
+Prefixes in the same state of the grammar share the result, so that it is computed only a few times per vocabulary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numerate.vocab import NumericVocab
 Effect = Literal["continues", "ends", "exceeds"]
 
 WHITE_SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
-"""Characters that may come before a number: spaces, tabs, newlines, no-break spaces."""
+"""Characters that may precede a number: spaces, tabs, newlines, no-break spaces."""
 
 
 @dataclass
@@ -49,18 +49,18 @@ class _Node:
 
 @dataclass(frozen=True)
 class Fork:
-    r"""What the tokens do after a prefix. A token in none of the lists ends the answer at once.
+    r"""The effect of tokens after a prefix. A token in none of the lists ends the answer immediately.
 
     Attributes:
         token_ids: ``[C]``, tokens that continue the answer, sorted by text.
         pieces: the text of each of them.
         states: the state after each of them; see :meth:`TokenTree.fork`.
-        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``; those with the same piece are neighbours.
+        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``; grouped by piece.
         late_pieces: the part of each that belongs to the answer.
         late_cuts: like ``cut``, for each of them.
-        exceeding_ids: ``[X]``, tokens with which the answer has more digits than allowed, or leaves the range.
-        cut: characters after the answer where the prefix ends here: 1 for ``12.``, as the point is a full stop; None if the
-            prefix has no answer in it.
+        exceeding_ids: ``[X]``, tokens that add more digits than allowed, or leave the range.
+        cut: characters after the answer if the prefix ends here: 1 for ``12.``, where the point is a full stop; None if the
+            prefix contains no answer.
     """
 
     token_ids: Tensor
@@ -74,7 +74,7 @@ class Fork:
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
-        """``token_ids`` as plain numbers."""
+        """``token_ids`` as Python integers."""
         return tuple(self.token_ids.tolist())
 
     @cached_property
@@ -89,10 +89,10 @@ class TokenTree:
 
     Args:
         tokens: texts and ids, as :func:`token_texts` returns them.
-        grammar: which answers there are.
-        end_token_ids: tokens that always end an answer, whatever their text.
-        most_spaces: how many characters of white space may come before the answer.
-        spaces: the characters that are white space.
+        grammar: the grammar of answers.
+        end_token_ids: tokens that always end an answer, regardless of their text.
+        most_spaces: maximum number of white space characters before the answer.
+        spaces: the white space characters.
     """
 
     def __init__(
@@ -117,23 +117,23 @@ class TokenTree:
             node.token_ids.append(token_id)
 
     def state(self, text: str) -> Hashable | None:
-        """Return a key that is equal only for texts with the same continuations; None if no answer begins with ``text``."""
+        """Return a key that is equal only for texts with the same continuations; None if no answer starts with ``text``."""
         answer = text.lstrip(self.spaces)
         if answer:
             return None if len(text) - len(answer) > self.most_spaces else self.grammar.state(answer)
         return None if len(text) > self.most_spaces else ("spaces", len(text))
 
     def fork(self, text: str, state: Hashable = None) -> Fork:
-        """Return what the tokens do after ``text``, with which an answer begins; ``state`` is that of the text, if known."""
+        """Return the effect of tokens after the prefix ``text``; ``state`` is that of the text, if known."""
         key = self.state(text) if state is None else state
         if key not in self._forks:
             self._forks[key] = self._walk(text)
         return self._forks[key]
 
     def split(self, text: str, token: str) -> tuple[str, Effect]:
-        r"""Return the part of a token that belongs to the answer after ``text``, and what the token does to the answer.
+        r"""Return the part of a token that belongs to the answer after ``text``, and the token's effect.
 
-        The same as :meth:`fork`, for the text of one token, which need not be in the tree.
+        Like :meth:`fork`, for the text of a single token, which need not be in the tree.
 
         Examples:
             >>> from numerate.decode import NumberGrammar
@@ -149,20 +149,20 @@ class TokenTree:
         return token, "continues"
 
     def answer(self, text: str) -> str | None:
-        """Return the answer where the text ends here: ``12`` for ``12.``, as the point is a full stop; None if there is none."""
+        """Return the answer if the text ends here: ``12`` for ``12.``, where the point is a full stop; None if there is none."""
         return self.grammar.complete(text.lstrip(self.spaces))
 
     def _can_belong(self, token: str) -> bool:
-        """Return whether a token can be part of an answer, or of the white space before it."""
+        """Whether a token can be part of an answer, or of the white space before it."""
         stripped = token.lstrip(self.spaces)
         return bool(token) and (not stripped or stripped[0] in self._firsts)
 
     def _exceeds(self, text: str, character: str) -> bool:
-        """Return whether a character that may not follow ``text`` belongs to the answer all the same."""
+        """Whether a forbidden character after ``text`` would still belong to the answer."""
         return self.grammar.belongs(character) and bool(text.strip(self.spaces))
 
     def spelled(self, text: str) -> tuple[int, ...]:
-        """Return tokens for a text, each time the longest that fits.
+        """Return a greedy longest-match tokenization of a text.
 
         Examples:
             >>> from numerate.decode.grammar import NumberGrammar
@@ -219,13 +219,17 @@ class TokenTree:
         return None if answer is None else len(text.lstrip(self.spaces)) - len(answer)
 
 
+def text_tokenizer(tokens: Any) -> Any:
+    """Return the tokenizer of a processor; anything else as it is."""
+    return tokens if hasattr(tokens, "get_vocab") else getattr(tokens, "tokenizer", tokens)
+
+
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
     """Return the texts and ids of the tokens that are not special, as :func:`numerate.tokens.known_texts` reads them.
 
     ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
     """
-    if not hasattr(tokens, "get_vocab"):
-        tokens = getattr(tokens, "tokenizer", tokens)
+    tokens = text_tokenizer(tokens)
     if isinstance(tokens, NumericVocab):
         if not tokens.composes:
             raise ValueError(
@@ -240,8 +244,7 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
 
 def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
     """Return the ids of the end tokens: those given, or the tokenizer's ``eos_token_id``."""
-    if not hasattr(tokens, "get_vocab"):
-        tokens = getattr(tokens, "tokenizer", tokens)
+    tokens = text_tokenizer(tokens)
     found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
     if isinstance(found, Tensor):
         found = found.tolist()

@@ -1,4 +1,4 @@
-"""Bars of a distribution: ranges of a round width with their probabilities, and as text for the terminal."""
+"""Histograms of a distribution: ranges of a round width with their probabilities, and as text for the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numerate.distribution.exact import EXACT, SHORT, Floats, canonical, label
 
 
 class Bar(NamedTuple):
-    """The values from ``low`` to below ``high`` and their probability; None is no bound, and ``low == high`` one value."""
+    """The values in ``[low, high)`` and their probability; None: unbounded, ``low == high``: a single value."""
 
     low: Decimal | None
     high: Decimal | None
@@ -19,14 +19,14 @@ class Bar(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The value or the range as a short text."""
+        """The value or range as text."""
         if self.low is None or self.high is None:
             return f"from {label(self.low)}" if self.low is not None else f"below {label(self.high or Decimal(0))}"
         return label(self.low) if self.low == self.high else f"{label(self.low)} to {label(self.high)}"
 
 
 def bar_lines(bars: Sequence[Bar], width: int) -> list[str]:
-    """Return a line per bar; the longest has ``width`` characters."""
+    """Return one line per bar; the longest bar has ``width`` characters."""
     most = max(bar.probability for bar in bars)
     labels, shares = [bar.label for bar in bars], [f"{100 * bar.probability:.1f} %" for bar in bars]
     columns = max(map(len, labels)), max(map(len, shares))
@@ -39,9 +39,9 @@ def bar_lines(bars: Sequence[Bar], width: int) -> list[str]:
 def bars_of(
     values: Sequence[Decimal], probabilities: Floats, cumulative: Floats, central: tuple[Decimal, Decimal], rows: int
 ) -> list[Bar]:
-    """Return a bar per value or, where there are more than ``rows``, at most ``rows`` + 3 of a round width.
+    """Return one bar per value or, for more than ``rows`` values, at most ``rows`` + 3 ranges of a round width.
 
-    Ranges cover ``central``; what lies outside has a bar of its own on either side.
+    Ranges cover ``central``; the values below and above it have a bar each.
     """
     if len(values) <= rows:
         return [Bar(value, value, p) for value, p in zip(values, probabilities.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""A bell around a label: its values at the label's own decimals, and their probabilities."""
+"""A bell around a label: its values, with as many decimals as the label, and their probabilities."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from numerate.distribution.exact import EXACT, MAX_DIGITS, SHORT, Floats, Number
 
 Shape = Literal["gaussian", "laplace", "uniform"]
 
-_REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of a bell lies beyond
-_SMALL = 2.0**40  # steps that a float counts with room for fractions
+_REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of the mass is outside
+_SMALL = 2.0**40  # steps up to which floats still have fractional bits
 _NORMAL = NormalDist()
 
 
 class EmptyBellError(ValueError):
-    """Raised if the bounds leave no value of a bell."""
+    """Raised if the bounds exclude all values of a bell."""
 
 
 def bell_steps(
@@ -34,9 +34,9 @@ def bell_steps(
     highest: Number | None,
     at_most: int,
 ) -> tuple[Sequence[int], int, Floats]:
-    """Return values as integer multiples of ``10^-decimals``, in order, the decimals, and weights.
+    """Return sorted values as integer multiples of ``10^-decimals``, the decimals, and weights.
 
-    :meth:`numerate.NumberDistribution.bell` describes the arguments.
+    See :meth:`numerate.NumberDistribution.bell` for the arguments.
     """
     middle = exact_number("center", center)
     check_choice("shape", shape, choices(Shape))
@@ -58,8 +58,8 @@ def bell_steps(
         nearest = int(middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN))
         if low > high or (first > last and not least <= Decimal(nearest).scaleb(-places) <= most):
             raise EmptyBellError(
-                f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
-                "expected bounds with a value of the bell between them. Widen the bell or the bounds."
+                f"lowest={lowest!r:.40} and highest={highest!r:.40} exclude all values of the bell around center={center!r:.40}: "
+                "expected bounds with at least one of them. Widen the bell or the bounds."
             )
         if first > last or spread == 0:
             return [nearest], places, np.ones(1)
@@ -68,17 +68,17 @@ def bell_steps(
             return float(SHORT.divide(Decimal(steps).scaleb(-places) - middle, spread))
 
         if last - first < at_most:
-            # From the nearest step, which is exact for numbers of any size.
+            # Relative to the nearest step, which is exact for numbers of any size.
             step = float(SHORT.divide(Decimal(1).scaleb(-places), spread))
             z = deviation(nearest) + step * np.arange(first - nearest, last - nearest + 1)  # [N]
             heights = {"gaussian": -np.square(z) / 2, "laplace": -np.abs(z), "uniform": np.zeros(len(z))}[shape]
             return range(first, last + 1), places, np.exp(heights - heights.max())
         half = Decimal("0.5")
         start, stop = (_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
-        # Rounded, so that the middle one of an odd number is the center.
+        # Rounded, so that the middle one of an odd count is the center.
         shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
         unit = float(SHORT.divide(spread, Decimal(1).scaleb(-places)))
-        if unit * _REACH[shape] < _SMALL:  # the same in floating point, in a hundredth of the time
+        if unit * _REACH[shape] < _SMALL:  # the same in floating point, 100 times faster
             offset = float(middle.scaleb(places) - nearest)
             away = np.rint([offset + _quantile(shape, share) * unit for share in shares.tolist()])
             rounded = [nearest + int(k) for k in away.tolist()]

@@ -1,16 +1,16 @@
-"""CircularDistribution: a distribution over clock times or angles, where the end of the scale is next to its beginning.
+"""CircularDistribution: a distribution over clock times or angles, where the scale wraps around.
 
-P is the period and d(x, y) = min((x - y) mod P, (y - x) mod P) the shorter way around the circle. X is drawn from the
-distribution, X' is an independent copy, y the truth, and H(t) the half of the circle that begins at t:
+P is the period and d(x, y) = min((x - y) mod P, (y - x) mod P) the distance around the circle. X is drawn from the
+distribution, X' is an independent copy, y the truth, and H(t) the half circle that starts at t:
 
-    median      the value m of least E d(m, X)
-    mean        the number x of least E d(x, X)^2
+    median      the value m that minimizes E d(m, X)
+    mean        the number x that minimizes E d(x, X)^2
     crps        E d(X, y) - E d(X, X') / 2 = integral over half a turn of (P(X in H(t)) - 1[y in H(t)])^2 dt
 
-The interval is that of the line that one gets by cutting the circle opposite to the median. Where all values and the truth lie
-within less than half a turn, all of these are what they are on a line. The mean is not the direction of the sum of unit vectors,
-which minimises another cost. The CRPS is proper, but does not tell apart distributions that look the same from every pair of
-opposite points, such as two equally likely opposite values, wherever they are.
+The interval is that of the line obtained by cutting the circle opposite the median. If all values and the truth lie within half
+a turn, all of these equal their counterparts on a line. The mean is not the direction of the mean unit vector, which minimizes
+another cost. The CRPS is proper but not strictly: it cannot distinguish, for example, different pairs of equally likely
+opposite values.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ from numerate.distribution.shares import SHARES
 
 @dataclass(frozen=True, repr=False)
 class CircularDistribution:
-    """A :class:`NumberDistribution` on a circle: decisions, intervals and scores that go around.
+    """A :class:`NumberDistribution` on a circle: decisions, intervals and scores that wrap around.
 
-    It is a type of its own, so that what is made for a line, such as a quantile, cannot be asked of a circle by mistake.
-    Functions that are made for a line, such as those of ``numerate.calibration``, take ``unrolled`` and ``unroll(truth)``.
+    A separate type, so that functions of a line, such as quantiles, cannot be applied to a circle by mistake. For these, such as
+    ``numerate.calibration``, pass ``unrolled`` and ``unroll(truth)``.
 
     Args:
-        distribution: the distribution. Values outside of the scale are moved onto it by whole periods, and equal ones merged.
-        period: the length of the whole circle: 720 for minutes on a 12-hour face, 360 for degrees.
-        lowest: where the scale begins: -180 for angles from -180 to below 180.
+        distribution: the distribution. Values outside the scale are moved onto it by multiples of the period, and equal ones
+            merged.
+        period: the circumference: 720 for minutes on a 12-hour face, 360 for degrees.
+        lowest: start of the scale: -180 for angles from -180 to below 180.
 
     Examples:
         >>> minutes = NumberDistribution([719, 1, 2, 300], [0.4, 0.2, 0.3, 0.1])
@@ -65,7 +66,7 @@ class CircularDistribution:
     """
 
     distribution: NumberDistribution
-    """Its values lie from ``lowest`` to below ``lowest + period``; it has ``covered`` and the other shares of the mass."""
+    """The distribution with values in ``[lowest, lowest + period)``, ``covered`` and the other shares of the mass."""
 
     period: Decimal
     lowest: Decimal
@@ -97,14 +98,14 @@ class CircularDistribution:
 
     @property
     def median(self) -> Decimal:
-        """The value of least expected distance; of two neighbours the lower one, of others the first on the scale."""
+        """The value with the smallest expected distance; of two neighbours the lower one, of others the first on the scale."""
         return self._on_scale(self.unrolled.median)
 
     @cached_property
     def mean(self) -> Decimal:
-        """The number of least expected squared distance, rounded as on a line; of several the nearest to the median."""
-        # Each way to cut the circle gives a line; the mean of the one with the least variance is the best number. With the lowest
-        # k values moved up by a turn, the variance changes, in squared turns, by 2 sum p (v - mean) + C (1 - C), C their mass.
+        """The number with the smallest expected squared distance, rounded as on a line; ties go to the closest to the median."""
+        # Each cut of the circle gives a line; the mean of the line with the smallest variance is the answer. Moving the lowest k
+        # values up by a turn changes the variance, in squared turns, by 2 sum p (v - mean) + C (1 - C), C their mass.
         values, p = self.unrolled.values, self.unrolled.probabilities
         places = ratios([offset(value, self.median, self.period) for value in values], self.period)
         below = np.concatenate([[0.0], p.cumsum()[:-1]])
@@ -118,12 +119,12 @@ class CircularDistribution:
 
     @cached_property
     def mode(self) -> Decimal:
-        """The likeliest value; of equally likely ones the nearest to the median, then the one below it."""
+        """The most likely value; ties go to the closest to the median, then to the one below it."""
         return best(self.values, self.probabilities, self.median, self.period)
 
     @cached_property
     def unrolled(self) -> NumberDistribution:
-        """The distribution on a line: the circle is cut opposite to the median, so that values may leave the scale.
+        """The distribution on a line: the circle cut opposite the median. Values may be outside the scale.
 
         Examples:
             >>> CircularDistribution(NumberDistribution([719, 0, 3], [1, 1, 1]), 720).unrolled.values
@@ -141,10 +142,10 @@ class CircularDistribution:
         return EXACT.add(self._middle, offset(exact_number("x", x), self._middle, self.period))
 
     def interval(self, level: float) -> tuple[Decimal, Decimal]:
-        """Return where the central interval begins and where it ends, going up; the end is the lower number if it wraps around.
+        """Return start and end of the central interval, going up; the end is the smaller number if the interval wraps around.
 
-        It is the interval of ``unrolled``: both ends are values and belong to it, and it holds at least ``level`` of the
-        probability. It holds a number y if ``unroll(y)`` lies in ``unrolled.interval(level)``.
+        It is the interval of ``unrolled``: closed, with values as ends and at least ``level`` of the probability. It contains a
+        number y if ``unroll(y)`` lies in ``unrolled.interval(level)``.
 
         Examples:
             >>> CircularDistribution(NumberDistribution.bell(0, width=2), 360).interval(0.9)
@@ -156,14 +157,14 @@ class CircularDistribution:
     def crps(self, truth: Number) -> float:
         """Return the continuous ranked probability score with distances around the circle; lower is better.
 
-        For a point it is the distance from the truth.
+        For a point mass it is the distance from the truth.
 
         Examples:
             >>> face = CircularDistribution(NumberDistribution([718, 2], [0.5, 0.5]), 720)
             >>> face.crps(0), face.crps(718), CircularDistribution(NumberDistribution.point(719), 720).crps(1)
             (1.0, 1.0, 2.0)
         """
-        # From the truth on, t goes half a turn. H(t) loses the values ahead of the truth and gains those of the other half.
+        # t goes half a turn from the truth. H(t) loses the values ahead of the truth and gains those of the other half.
         start, half = exact_number("truth", truth), EXACT.divide(self.period, Decimal(2))
         knots = []
         for value, p in zip(self.values, self.probabilities.tolist(), strict=True):
@@ -180,7 +181,7 @@ class CircularDistribution:
         return float(SHORT.multiply(Decimal(score), scale))
 
     def trimmed(self, *, reach: int = REACH) -> CircularDistribution:
-        """Return the distribution without the values that are stray on the line of ``unrolled``, with the same ``reach``.
+        """Return the distribution without the values that are outliers in ``unrolled``, with the same ``reach``.
 
         Examples:
             >>> CircularDistribution(NumberDistribution([718, 719, 1, 360], [0.3, 0.4, 0.29, 0.01]), 720).trimmed().values
@@ -197,14 +198,14 @@ class CircularDistribution:
         candidates: Iterable[Number] | None = None,
         trim: bool = True,
     ) -> Decimal:
-        """Return the number of least expected cost, on the scale. Ties go to the value nearest to the median.
+        """Return the number with the smallest expected cost, on the scale. Ties go to the value closest to the median.
 
         Args:
             metric: "median", "mean", "mode", "within", or a function ``cost(prediction, truth)`` of two floats on the scale.
-                Relative errors have no meaning on a circle.
-            tolerance: for "within": the largest distance that is right.
+                Relative errors are undefined on a circle.
+            tolerance: for "within": the largest distance that counts as correct.
             candidates: for "within" and functions: the answers to choose from, by default the values.
-            trim: leave out stray values (:meth:`trimmed`); False for the exact least expected cost.
+            trim: ignore outliers (:meth:`trimmed`); False for the exact minimum of the expected cost.
 
         Examples:
             >>> face = CircularDistribution(NumberDistribution([715, 718, 3, 180], [0.3, 0.2, 0.2, 0.3]), 720)
@@ -214,7 +215,9 @@ class CircularDistribution:
             Decimal('718')
         """
         if metric == "within" and tolerance is None:
-            raise ValueError("tolerance=None with metric='within': expected the largest distance that is right, such as 5.")
+            raise ValueError(
+                "tolerance=None with metric='within': expected the largest distance that counts as correct, such as 5."
+            )
         if candidates is not None:
             given = [exact_number("candidates", x) for x in as_list("candidates", candidates)]
             candidates = [wrapped(x, self.lowest, self.period) for x in given]
@@ -234,7 +237,7 @@ class CircularDistribution:
 
     @cached_property
     def _middle(self) -> Decimal:
-        """A value of least expected distance, up to 1e-11 turns; the first on the scale."""
+        """The value with the smallest expected distance, up to 1e-11 turns; the first on the scale."""
         # In turns; the sums over the values of a half circle are differences of sums over two turns.
         places = ratios([EXACT.subtract(value, self.lowest) for value in self.values], self.period)
         line, masses = np.concatenate([places - 1, places, places + 1]), np.tile(self.probabilities, 3)

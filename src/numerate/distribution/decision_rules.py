@@ -1,29 +1,29 @@
-r"""The one number to answer with: the one of least expected cost under a metric.
+r"""Decision rules: the number with the smallest expected cost under a metric.
 
-x is an answer, y the truth, drawn from the distribution, and p the probability of a value:
+x is the answer, y the truth, drawn from the distribution, and p the probability of a value:
 
     rule        cost of x when y is true            answer
-    median      |x - y|, and any other that grows   the median
-                with a monotonic scale of both,
-                such as that of logarithms
+    median      |x - y|, also after a monotonic     the median
+                transform, such as the logarithm
     mean        (x - y)^2                           the mean
     mode        0 if x = y else 1                   the mode
     relative    |x - y| / |y|                       the median under the weights p / |y|
-    within      0 if |x - y| <= tolerance           the value whose neighbourhood holds most probability
+    within      0 if |x - y| <= tolerance           the value with the most probability within the tolerance
                 else 1
     within_5    0 if |x - y| <= 5 % of |y|          the same; also within_1 and within_10
                 else 1
 
-The mean of logarithms would minimise a squared log error.
+The mean of logarithms would minimize the squared log error.
 
-On a circle (:class:`numerate.distribution.CircularDistribution`), |x - y| is the shorter way around, and no error is relative.
+On a circle (:class:`numerate.distribution.CircularDistribution`), |x - y| is the distance around it, and relative errors are
+undefined.
 
-Stray values have no weight in decisions other than the median, unless ``trim=False``. The central interval [a, b] holds at least
-90 %. A value outside of it is stray if it is more than 3 (b - a) away or, for a relative error, less than half as large; for the
-mode and for answers within a tolerance, which a few equal specks could win over a broad bell, every value outside of it.
-At most 5 % on either side are stray. A model's search leaves such specks: with 0.1 % on the number 1, the answer of least
-expected relative error to a price of about 10,000 would be 1. If they are right after all, leaving them out costs little: for a
-share s of stray mass, the expected squared error is at most 1 / (1 - s) times the least one.
+Except for the median, decisions ignore outliers unless ``trim=False``. Let [a, b] be the central interval with at least 90 % of
+the probability. A value outside it is an outlier if it is more than 3 (b - a) away or, for a relative error, less than half as
+large; for the mode and for answers within a tolerance, every value outside it. At most 5 % on either side are outliers. Searches
+of a model's answers produce them: with 0.1 % on the number 1, the answer with the smallest expected relative error to a price of
+about 10,000 would be 1. Ignoring correct outliers costs little: if they have a share s of the mass, the expected squared error is
+at most 1 / (1 - s) times the minimum.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from numbers import Real
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from numerate.checks import check_choice, choices
 from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, offset, size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Cost = Callable[[float, float], float]
 Rule = Literal["median", "mean", "mode", "relative", "within", "within_1", "within_5", "within_10"]
@@ -46,20 +49,20 @@ Rule = Literal["median", "mean", "mode", "relative", "within", "within_1", "with
 _SHARES = {"within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
 
 RULE_NAMES = choices(Rule)
-"""Every name that ``decide`` takes; all but ``"within"`` need no other argument."""
+"""All metrics of ``decide`` by name; only ``"within"`` needs another argument."""
 
 CIRCLE_RULE_NAMES = ("median", "mean", "mode", "within")
-"""Those that have a meaning on a circle."""
+"""The metrics that are defined on a circle."""
 
 CENTRAL = 0.9
-"""The probability of the central interval; what is stray lies outside of it."""
+"""Probability of the central interval; outliers are outside it."""
 
 REACH = 3
-"""How far from the central interval values are stray, in its widths."""
+"""Distance from the central interval beyond which values are outliers, in units of its width."""
 
 
 def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool, reach: int) -> list[bool]:
-    """Return which values are stray, given the ends of the central interval; the table of rules says what that means."""
+    """Return which values are outliers, given the ends of the central interval; see the top of this module."""
     away = EXACT.multiply(Decimal(reach), EXACT.subtract(high, low))
     first, last = EXACT.subtract(low, away), EXACT.add(high, away)
     same_sign = relative and (low > 0 or high < 0)
@@ -68,7 +71,7 @@ def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool
 
 
 class _Decidable(Protocol):
-    """What a decision reads: sorted values, their probabilities and summaries."""
+    """Inputs of a decision: sorted values, their probabilities and summaries."""
 
     @property
     def values(self) -> tuple[Decimal, ...]: ...
@@ -96,7 +99,7 @@ def decide(
     *,
     trim: bool,
 ) -> Decimal:
-    """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments.
+    """Return the number with the smallest expected cost; see :meth:`numerate.NumberDistribution.decide` for the arguments.
 
     With ``period``, distances are those around a circle; values and candidates lie within one period.
     """
@@ -107,7 +110,9 @@ def decide(
         if metric in _SHARES:
             rule = "within"
             if tolerance is not None or relative_tolerance is not None:
-                raise ValueError(f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one.")
+                raise ValueError(
+                    f"metric={metric!r} has a fixed tolerance: expected no tolerance; use metric='within' to set one."
+                )
             relative_tolerance = _SHARES[metric]
     for name, value, rules in (
         ("tolerance", tolerance, ("within",)),
@@ -116,8 +121,8 @@ def decide(
         ("candidates", candidates, ("within", "cost")),
     ):
         if value is not None and rule not in rules:
-            raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
-    if trim and rule not in ("median", "relative"):  # no little mass moves a median; the caller trims relative errors
+            raise ValueError(f"{name}={value!r:.80} does not apply to metric={metric!r}: expected it only with {rules[0]!r}.")
+    if trim and rule not in ("median", "relative"):  # the median is robust; the caller trims relative errors
         distribution = distribution.trimmed(reach=0 if rule in ("mode", "within") else REACH)
     answers = (
         distribution.values
@@ -141,7 +146,7 @@ def decide(
 
 
 def best(answers: Sequence[Decimal], scores: Floats, median: Decimal, period: Decimal | None = None) -> Decimal:
-    """Return the answer of the highest score; of equal ones the nearest to the median, then the one below it."""
+    """Return the answer with the highest score; ties go to the closest to the median, then to the one below it."""
     tied = np.flatnonzero(scores >= scores.max() * (1 - TIE)).tolist()
     away = {answers[i]: offset(answers[i], median, period) for i in tied}
     nearest: Decimal = min(away, key=lambda x: (away[x].copy_abs(), away[x]))
@@ -156,7 +161,7 @@ def _relative(distribution: _Decidable, floor: Number | None) -> Decimal:
     zero = bisect_left(values, 0)
     if len(nonzero) < len(sizes) and (not nonzero or probabilities[zero] >= 0.5 * (1 - TIE)):
         return Decimal(0)
-    # In units of the smallest size, so that no weight overflows; weights too small for a float are 0.
+    # In units of the smallest size, so that no weight overflows; weights may underflow to 0.
     unit = min(nonzero)
     weights = probabilities * np.array([float(SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
     return values[first_reached(weights.cumsum() / weights.sum(), 0.5)]
@@ -196,7 +201,7 @@ def _cheapest(distribution: _Decidable, cost: Cost, answers: Sequence[Decimal], 
         for y, value in zip(truths, costs, strict=True):
             if not isinstance(value, Real | Decimal) or math.isnan(value):
                 raise ValueError(
-                    f"metric({x:g}, {y:g}) is {value!r:.80}: expected the cost of a prediction for a truth, a number."
+                    f"metric({x:g}, {y:g}) is {value!r:.80}: expected a number, the cost of a prediction for a truth."
                 )
         totals[i] = np.array(costs, dtype=np.float64) @ distribution.probabilities
     lowest = totals.min()

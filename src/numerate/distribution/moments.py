@@ -1,4 +1,4 @@
-"""Mean, spread and CRPS of values and their probabilities: differences are exact, results as exact as floats allow."""
+"""Mean, variance and CRPS of values and their probabilities. Differences are exact, results limited by floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numerate.distribution.exact import EXACT, SHORT, Floats, canonical, ratios
 
 
 def mean_of(values: Sequence[Decimal], probabilities: Floats) -> Decimal:
-    """Return the mean, rounded to 15 digits below the first digit of the range."""
+    """Return the mean, rounded to 15 digits relative to the range."""
     low, high = values[0], values[-1]
     if low == high:
         return low
@@ -36,7 +36,7 @@ def crps_of(values: Sequence[Decimal], probabilities: Floats, cumulative: Floats
     """Return the integral of (F(x) - 1[x >= truth])^2; infinite beyond the range of a float."""
     below = bisect_left(values, truth)
     knots = (*values[:below], truth, *values[below:])
-    # Left of the truth F^2, right of it (1 - F)^2, on each of the N gaps between knots.
+    # F^2 below the truth, (1 - F)^2 above it, on each of the N gaps between knots.
     tails = probabilities[::-1].cumsum()[::-1]
     heights = np.concatenate([cumulative[:below], tails[below:]])
     gaps = [EXACT.subtract(b, a) for a, b in pairwise(knots)]

@@ -1,11 +1,11 @@
-"""NumberDistribution: a distribution over numbers; quantiles, intervals, scores, and the answer that fits a metric.
+"""NumberDistribution: a distribution over numbers, with quantiles, intervals, scores and decisions.
 
 X is drawn from the distribution, F(x) = P(X <= x), y is the truth and X' an independent copy of X:
 
     crps        E|X - y| - E|X - X'| / 2 = integral of (F(x) - 1[x >= y])^2 dx
 
-Values are Decimals, so that 0.1 + 0.2 is 0.3 and a number of 400 digits keeps every digit. Differences between values are
-computed exactly; probabilities and scores are floats.
+Values are Decimals, so that 0.1 + 0.2 is 0.3 and numbers of 400 digits are exact. Differences between values are computed
+exactly; probabilities and scores are floats.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from numerate.distribution.shares import SHARES, check_shares, share_lines
 class NumberDistribution:
     """A distribution over numbers: exact values, their probabilities, and the share of a model's mass that they cover.
 
-    Build one from values and probabilities, or with :meth:`from_pairs`, :meth:`from_samples`, :meth:`point`, :meth:`bell` or
-    :meth:`mixed`. Values are sorted, equal ones merged, and those of probability 0 left out. All methods describe the
-    distribution given that the number is one of the values; ``covered`` says how much that leaves out.
+    Create one from values and probabilities, or with :meth:`from_pairs`, :meth:`from_samples`, :meth:`point`, :meth:`bell` or
+    :meth:`mixed`. Values are sorted, equal ones merged, and those with probability 0 dropped. All methods are conditional on the
+    number being one of the values; ``covered`` is the probability of that under the model.
 
     Args:
         values: numbers, or texts such as ``"84.50"``; floats have the value of their repr.
-        probabilities: one finite number >= 0 per value; they are normalised to the sum 1.
-        covered: the share of the model's mass that the values hold, above 0.
-        drawn: the part of ``covered`` that stands on draws instead of exact probabilities.
-        more_digits: the mass of numbers that were begun and would go on.
-        no_number: the mass of answers that are no number.
-        not_searched: the mass that was not looked at; by default what remains of 1.
+        probabilities: one finite number >= 0 per value; normalised to sum to 1.
+        covered: share of the model's mass on the values, above 0.
+        drawn: part of ``covered`` that was estimated by sampling instead of computed exactly.
+        more_digits: mass of numbers with more digits than allowed.
+        no_number: mass of answers that are not a number.
+        not_searched: mass of answers that were not searched; by default the remainder to 1.
 
     Examples:
         >>> answer = NumberDistribution(["0.1", "0.2", "0.7"], [0.3, 0.3, 0.4], covered=0.9, no_number=0.1)
@@ -59,10 +59,10 @@ class NumberDistribution:
     """
 
     values: tuple[Decimal, ...]
-    """Sorted and distinct; N of them."""
+    """The N values, sorted and distinct."""
 
     probabilities: Floats
-    """``[N]``, above 0, with the sum 1; read-only."""
+    """``[N]``, positive, summing to 1; read-only."""
 
     covered: float
     drawn: float
@@ -95,7 +95,7 @@ class NumberDistribution:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[Number, float]], **shares: float) -> NumberDistribution:
-        """Return the distribution of ``(value, probability)`` pairs; ``shares`` are ``covered`` and the other masses.
+        """Create a distribution from ``(value, probability)`` pairs; ``shares`` are ``covered`` and the other masses.
 
         Examples:
             >>> NumberDistribution.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1).mode
@@ -104,14 +104,16 @@ class NumberDistribution:
         listed = as_list("pairs", pairs)
         for pair in listed:
             if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-                raise ValueError(f"pairs holds {pair!r:.80}: expected (value, probability); for numbers alone, use from_samples.")
+                raise ValueError(
+                    f"pairs contains {pair!r:.80}: expected (value, probability); for numbers alone, use from_samples."
+                )
         return cls([value for value, _ in listed], [mass for _, mass in listed], **shares)
 
     @classmethod
     def from_samples(cls, samples: Iterable[Number | None]) -> NumberDistribution:
-        """Return the shares of drawn or rated numbers. None and NaN, a sample without a number, count as ``no_number``.
+        """Create the empirical distribution of samples or ratings. None and NaN count as ``no_number``.
 
-        All that is covered is ``drawn``. For texts with a number in them, use :func:`numerate.answers.number_distribution`.
+        ``drawn`` equals ``covered``. For texts with a number in them, use :func:`numerate.answers.number_distribution`.
 
         Examples:
             >>> raters = NumberDistribution.from_samples([4, 5, 5, None])
@@ -121,15 +123,13 @@ class NumberDistribution:
         drawn = as_list("samples", samples)
         numbers = [value for value in drawn if value is not None and not is_nan(value)]
         if not numbers:
-            raise ValueError(
-                f"samples holds {len(drawn)} entries and no number: expected at least one number. Draw more samples."
-            )
+            raise ValueError(f"samples has {len(drawn)} entries but no number: expected at least one number. Draw more samples.")
         covered, no_number = len(numbers) / len(drawn), (len(drawn) - len(numbers)) / len(drawn)
         return cls(numbers, np.ones(len(numbers)), covered=covered, drawn=covered, no_number=no_number)
 
     @classmethod
     def point(cls, value: Number) -> NumberDistribution:
-        """Return the distribution that is certain of one value.
+        """Create a point mass.
 
         Examples:
             >>> NumberDistribution.point("0.30")
@@ -139,13 +139,13 @@ class NumberDistribution:
 
     @classmethod
     def mixed(cls, distributions: Sequence[NumberDistribution], weights: npt.ArrayLike | None = None) -> NumberDistribution:
-        """Return the mixture: draw one of the distributions by its weight, then a number from it.
+        """Create a mixture: draw one of the distributions by its weight, then a number from it.
 
-        ``covered`` and the other masses are mixed too, and a distribution that covers less counts for less.
+        ``covered`` and the other masses are mixed too, so a distribution with less coverage contributes less.
 
         Args:
             distributions: at least one.
-            weights: a finite number >= 0 for each; by default all are equal.
+            weights: one finite number >= 0 per distribution; equal by default.
 
         Examples:
             >>> models = [NumberDistribution.point(10), NumberDistribution([10, 20], [0.5, 0.5])]
@@ -155,7 +155,7 @@ class NumberDistribution:
         for part in as_list("distributions", distributions):
             if not isinstance(part, NumberDistribution):
                 raise TypeError(
-                    f"distributions holds {part!r:.80}: expected a list of NumberDistribution; use point for a number."
+                    f"distributions contains {part!r:.80}: expected a list of NumberDistribution; use point for a number."
                 )
         masses = check_masses(
             "weights", np.ones(len(distributions)) if weights is None else weights, len(distributions), "distribution"
@@ -181,7 +181,7 @@ class NumberDistribution:
         highest: Number | None = None,
         at_most: int = 501,
     ) -> NumberDistribution:
-        r"""Return a bell around a label, on the numbers with as many decimals as the label.
+        r"""Create a discrete bell around a label, on the numbers with as many decimals as the label.
 
         The probability of a value v is proportional to f((v - center) / width):
 
@@ -189,18 +189,18 @@ class NumberDistribution:
             laplace     exp(-|z|)           |z| <= 20; the width is the mean distance from the center
             uniform     1                   |z| <= 1;  the values are center - width to center + width
 
-        If more than ``at_most`` values lie in the bell, that many equally likely ones stand for it: the middle of each of as many
-        strata of equal probability. If there is none, or with a width of 0, the result is the value nearest to the center.
+        A bell with more than ``at_most`` values is approximated by that many equally likely ones, the medians of strata of equal
+        probability. If it contains no value, or the width is 0, the result is a point mass at the value closest to the center.
 
         Args:
             center: the label. A text or Decimal keeps its zeros: ``"84.50"`` has two decimals, 84.5 one, and 84.0 none.
-            width: the width in the unit of the label.
-            relative: the width as a share of the center, 0.05 for 5 %, instead of ``width``.
-            shape: the form of the bell.
-            decimals: the number of decimals of the values; -2 for multiples of 100. By default that of the center.
-            lowest: the smallest value allowed, such as 0 for a price.
-            highest: the largest value allowed.
-            at_most: the largest number of values; an odd one keeps the center among them.
+            width: width in the unit of the label.
+            relative: width relative to the center instead of ``width``: 0.05 for 5 %.
+            shape: shape of the bell.
+            decimals: number of decimals of the values; -2 for multiples of 100. Default: that of the center.
+            lowest: smallest value allowed, such as 0 for a price.
+            highest: largest value allowed.
+            at_most: maximum number of values; an odd number keeps the center among them.
 
         Examples:
             >>> [str(value) for value in NumberDistribution.bell("84.5", width=0.05).values]
@@ -222,20 +222,17 @@ class NumberDistribution:
 
     @cached_property
     def mode(self) -> Decimal:
-        """The likeliest value; of equally likely ones the nearest to the median, then the lower one."""
+        """The most likely value; ties go to the closest to the median, then to the lower one."""
         return best(self.values, self.probabilities, self.median)
 
     @property
     def median(self) -> Decimal:
-        """The lowest value v with P(X <= v) >= 1/2, the lower one of the middle two."""
+        """The lowest value v with P(X <= v) >= 1/2."""
         return self.quantile(0.5)
 
     @cached_property
     def mean(self) -> Decimal:
-        """The mean, rounded to 15 digits below the first digit of the range, as probabilities are floats.
-
-        Between two values that differ in the last of 400 digits, the first 399 are kept.
-        """
+        """The mean, rounded to 15 digits relative to the range, since probabilities are floats."""
         return mean_of(self.values, self.probabilities)
 
     @property
@@ -265,7 +262,7 @@ class NumberDistribution:
     def quantile(self, q: float) -> Decimal:
         """Return the lowest value v with P(X <= v) >= q; the smallest value for q = 0.
 
-        A sum of probabilities that misses q by a rounding error (1e-11, relative to q and to 1 - q) has reached it.
+        Comparisons allow for a rounding error of 1e-11, relative to q and to 1 - q.
 
         Examples:
             >>> uniform = NumberDistribution(range(1, 11), [0.1] * 10)
@@ -276,11 +273,10 @@ class NumberDistribution:
         return self.values[first_reached(self._cumulative, q)]
 
     def interval(self, level: float) -> tuple[Decimal, Decimal]:
-        """Return the central interval: the lowest and the highest value that is not in a tail of (1 - level) / 2.
+        """Return the central interval: the lowest and the highest value outside the tails of (1 - level) / 2.
 
-        The upper end is ``quantile((1 + level) / 2)``, and the lower one is the same, counted from above. Both ends are values
-        and belong to the interval, which holds at least ``level`` of the probability; at most (1 - level) / 2 lies on either
-        side. Mass that is not covered is not counted.
+        The upper end is ``quantile((1 + level) / 2)``; the lower end is defined symmetrically. The interval is closed and has at
+        least ``level`` of the probability, with at most (1 - level) / 2 on either side. Mass that is not covered is ignored.
 
         Examples:
             >>> NumberDistribution(range(1, 21), [1] * 20).interval(0.9)
@@ -293,7 +289,7 @@ class NumberDistribution:
         ]
 
     def sample(self, n: int, seed: int | np.random.Generator) -> list[Decimal]:
-        """Draw ``n`` values independently; the same ``seed`` draws the same ones, a generator goes on.
+        """Draw ``n`` independent values. ``seed`` is an integer, or a generator whose state advances.
 
         Examples:
             >>> NumberDistribution([1, 2], [0.25, 0.75]).sample(5, seed=0)
@@ -309,8 +305,8 @@ class NumberDistribution:
     def tempered(self, temperature: float) -> NumberDistribution:
         """Return the distribution with probabilities proportional to p^(1 / temperature): above 1 flatter, below 1 sharper.
 
-        The values and the shares of the model's mass stay; :func:`numerate.calibration.fit_temperature` finds a temperature.
-        Samples that are all different are equally likely, and no temperature changes that.
+        Values and shares of the model's mass are unchanged; :func:`numerate.calibration.fit_temperature` fits a temperature.
+        Equally likely values, such as distinct samples, remain equally likely.
 
         Examples:
             >>> NumberDistribution([1, 2], [0.2, 0.8]).tempered(2).probabilities.round(6).tolist()
@@ -324,13 +320,14 @@ class NumberDistribution:
         return NumberDistribution(self.values, np.exp(logs), **shares)
 
     def trimmed(self, *, relative: bool = False, reach: int = REACH) -> NumberDistribution:
-        """Return the distribution without stray values, from which :meth:`decide` decides; ``not_searched`` has their mass.
+        """Return the distribution without outliers, on which :meth:`decide` operates; their mass is added to ``not_searched``.
 
-        At most 5 % on either side are stray: values that are farther from the central 90 % than three times its width.
+        Outliers are values farther from the central 90 % than three times its width: at most 5 % on either side.
 
         Args:
-            relative: for a relative error, where small values weigh most: also those less than half as large as the central 90 %.
-            reach: how far from the central 90 % values are stray, in its widths; 0 keeps the central 90 % alone.
+            relative: for relative errors, which small values dominate: also drop values less than half of the central 90 %.
+            reach: distance from the central 90 % beyond which values are outliers, in units of its width; 0 keeps only the
+                central 90 %.
 
         Examples:
             >>> price = NumberDistribution([1, 9900, 10000, 10100, 10**9], [0.001, 0.3, 0.4, 0.298, 0.001])
@@ -352,7 +349,7 @@ class NumberDistribution:
     def crps(self, truth: Number) -> float:
         """Return the continuous ranked probability score, in the unit of the values; lower is better.
 
-        For a point it is the absolute error. Beyond the range of a float it is infinite.
+        For a point mass it is the absolute error. Infinite beyond the range of a float.
 
         Examples:
             >>> NumberDistribution([0, 2], [0.5, 0.5]).crps(0), NumberDistribution.point(3).crps("0.5")
@@ -370,27 +367,26 @@ class NumberDistribution:
         candidates: Iterable[Number] | None = None,
         trim: bool = True,
     ) -> Decimal:
-        """Return the number of least expected cost; ``numerate.distribution.decision_rules`` has a table of the rules.
+        """Return the number with the smallest expected cost; ``numerate.distribution.decision_rules`` has a table of the rules.
 
-        Stray values are left out first (:meth:`trimmed`), but for the median: a speck of mass on a far number would move a mean
+        Outliers are dropped first (:meth:`trimmed`), except for the median: a tiny mass on a distant number would change the mean
         or a relative decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
 
-        All answers but the mean are values of the distribution. Ties go to the value nearest to the median, then to the
-        lower one; the median itself is the lower one of two.
+        All answers except the mean are values of the distribution. Ties go to the value closest to the median, then to the lower
+        one; the median is the lower one of two.
 
-        Where the truth may be 0, its relative error is 0 or infinite. If P(X = 0) >= 1/2, ``"relative"`` answers 0. Otherwise it
-        leaves the value 0 out, so that a little mass there does not decide. With ``floor`` the cost is
-        |x - y| / max(|y|, floor), and 0 is a value like any other.
+        The relative error of a truth of 0 is 0 or infinite: if P(X = 0) >= 1/2, ``"relative"`` returns 0, otherwise it ignores
+        the value 0. With ``floor``, the cost is |x - y| / max(|y|, floor), and 0 needs no special case.
 
         Args:
-            metric: "median" (least absolute error), "mean" (squared), "mode" (exact answers), "relative", "within", "within_1",
+            metric: "median" (absolute error), "mean" (squared error), "mode" (exact answers), "relative", "within", "within_1",
                 "within_5", "within_10", or a function ``cost(prediction, truth)`` of two floats.
-            tolerance: for "within": the largest |x - y| that is right.
-            relative_tolerance: for "within", instead: the largest |x - y| / |y| that is right, 0.05 for 5 %.
-            floor: for "relative": the smallest size to divide by.
+            tolerance: for "within": the largest |x - y| that counts as correct.
+            relative_tolerance: for "within", instead: the largest |x - y| / |y| that counts as correct, 0.05 for 5 %.
+            floor: for "relative": lower bound of the divisor.
             candidates: for "within" and functions: the answers to choose from, by default the values. A function is
-                called once for each pair of a candidate and a value.
-            trim: leave out stray values; False for the exact least expected cost.
+                called once per pair of a candidate and a value.
+            trim: ignore outliers; False for the exact minimum of the expected cost.
 
         Examples:
             >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
@@ -403,9 +399,9 @@ class NumberDistribution:
         return decide(found, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:
-        """Return a histogram: a bar per value, or per range of a round width where there are more than ``rows`` values.
+        """Return a histogram: one bar per value, or per range of a round width for more than ``rows`` values.
 
-        Ranges cover the central 98 %; what lies outside has bars of its own, without a lower or an upper bound.
+        Ranges cover the central 98 %; the values below and above have an unbounded bar each.
 
         Examples:
             >>> [(bar.label, round(bar.probability, 2)) for bar in NumberDistribution(range(100), [1] * 100).bars(2)]
@@ -415,10 +411,9 @@ class NumberDistribution:
         return bars_of(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows)
 
     def to_text(self, rows: int = 10, width: int = 40) -> str:
-        """Return bars for the terminal: one per value, or per range of values where there are more than ``rows``.
+        """Return :meth:`bars` as text for the terminal; the longest bar has ``width`` characters.
 
-        The longest bar has ``width`` characters. Ranges cover the central 98 %; what lies outside has rows of its own.
-        The last line tells where the mass is that the values do not cover, and how much of the covered mass is drawn.
+        The last line shows the mass that the values do not cover, and how much of the covered mass was sampled.
 
         Examples:
             >>> print(NumberDistribution([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, no_number=0.1).to_text(width=8))

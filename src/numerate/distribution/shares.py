@@ -1,4 +1,4 @@
-"""Shares of a model's mass: what a distribution covers, what of it is drawn, and where the rest is."""
+"""Shares of a model's probability mass: covered by a distribution, sampled, and elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numerate.distribution.exact import TIE
 
 SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
-_SLACK = 1e-6  # masses that come from float32 may add up to a little more than 1
+_SLACK = 1e-6  # masses from float32 may add up to slightly more than 1
 
 
 def check_shares(
@@ -24,7 +24,7 @@ def check_shares(
     total = math.fsum(parts.values())
     if total > 1 + _SLACK:
         listed = ", ".join(f"{name}={part:g}" for name, part in parts.items() if part)
-        raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's whole mass.")
+        raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's total mass.")
     rest = 1 - total
     parts.setdefault("not_searched", rest if rest > TIE else 0.0)
     parts["covered"] = min(parts["covered"], 1.0)
@@ -35,7 +35,7 @@ def check_shares(
 
 
 def share_lines(shares: Mapping[str, float]) -> list[str]:
-    """Return one line with the shares that are not 0; none if all is covered and nothing drawn."""
+    """Return one line with the nonzero shares; none if everything is covered and nothing sampled."""
     if shares["covered"] == 1 and shares["drawn"] == 0:
         return []
     texts = {name: f"{name.replace('_', ' ')} {100 * share:.1f} %" for name, share in shares.items() if share > 0}

@@ -8,6 +8,9 @@ from torch import nn
 from transformers import Trainer
 from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss, ForMaskedLMLoss
 
+from numerate.integrations.fields import has_fields
+from numerate.integrations.hugging_face import of_trl
+
 
 def base_model(trainer: Trainer) -> nn.Module:
     """Return the model inside the trainer's wrappers and inside a PeftModel."""
@@ -31,6 +34,13 @@ def refuse_trainer(trainer: Trainer) -> None:
     if "compute_loss" in vars(trainer) or "_Attached" in classes:
         raise RuntimeError("trainer.compute_loss was replaced already: call .detach() on the first attachment.")
     _refuse_trl(type(trainer))
+    if getattr(trainer.args, "loss_type", None) == "chunked_nll":
+        raise ValueError(
+            "loss_type='chunked_nll', the default of some releases of TRL before 1.15, computes no logits: expected "
+            "SFTConfig(loss_type='nll'), or trl >= 1.15."
+        )
+    if of_trl(type(trainer)) == "SFTTrainer":
+        _refuse_prepared_fields(trainer)
     if trainer.compute_loss_func is not None:
         raise ValueError("trainer has a compute_loss_func: expected one loss; leave it out, attach takes its place.")
     if trainer.args.n_gpu > 1:
@@ -41,17 +51,27 @@ def refuse_trainer(trainer: Trainer) -> None:
 
 
 def _refuse_trl(kind: type) -> None:
-    """Raise for a trainer of TRL, or one derived from it: each computes a loss of its own."""
-    own = next((cls.__name__ for cls in kind.__mro__ if cls.__module__.split(".")[0] == "trl"), None)
-    if own is None:
+    """Raise for a trainer of TRL, or one derived from it: each computes a loss of its own, but SFTTrainer."""
+    if of_trl(kind) not in (None, "SFTTrainer"):
+        raise TypeError(
+            f"trainer is a {kind.__name__} of TRL, whose loss (preferences, rewards, a teacher) is not a cross-entropy of labels "
+            "that a numeric term could be added to: expected supervised training; use SFTTrainer before or instead of it. "
+            "A trainer with reward_funcs takes numerate.rewards."
+        )
+
+
+def _refuse_prepared_fields(trainer: Trainer) -> None:
+    """Raise if TRL before 1.15 may have cut soft targets to ``max_length`` entries, as it cuts every list to that many."""
+    if (trainer.args.dataset_kwargs or {}).get("skip_prepare_dataset"):
         return
-    if own == "SFTTrainer":
-        raise TypeError(f"trainer is a {kind.__name__} of TRL: use numerate.integrations.trl.NumericSFTTrainer.")
-    raise TypeError(
-        f"trainer is a {kind.__name__} of TRL, whose loss (preferences, rewards, a teacher) is not a cross-entropy of labels "
-        "that a numeric term could be added to: expected supervised training; use numerate.integrations.trl.NumericSFTTrainer "
-        "before or instead of it. A trainer with reward_funcs takes numerate.rewards."
-    )
+    evaluated = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {"eval_dataset": trainer.eval_dataset}
+    for name, dataset in {"train_dataset": trainer.train_dataset, **evaluated}.items():
+        if has_fields(getattr(dataset, "column_names", None) or ()):
+            raise ValueError(
+                f"{name} has columns of soft targets or weights, which TRL before 1.15 may cut when it prepares rows: expected "
+                "attach(trainer, soft=...), which makes them of the rows, trl >= 1.15, or tokenised rows with "
+                "SFTConfig(dataset_kwargs={'skip_prepare_dataset': True})."
+            )
 
 
 def refuse_model(model: nn.Module) -> None:

@@ -21,7 +21,7 @@ from numerate.labels import IGNORE_INDEX, shift_left
 
 SHIFTED, AS_THEY_ARE, GIVEN = "labels shifted by one", "labels as they are", "shift_labels as they are"
 
-_WIDTH = 64  # positions that are enough to tell alignments apart
+_WIDTH = 64  # positions that are enough to distinguish alignments
 
 
 def shifts_labels(model: nn.Module, batch: Batch) -> bool:
@@ -49,7 +49,7 @@ def shifts_labels(model: nn.Module, batch: Batch) -> bool:
 
 
 def alignments(labels: Tensor | None, given: Tensor | None = None, *, shift: bool) -> dict[str, Tensor]:
-    """Return each way to align labels ``[.., T]`` with logits, the likeliest first; ``given`` are ``shift_labels``."""
+    """Return each way to align labels ``[.., T]`` with logits, the most likely first; ``given`` are ``shift_labels``."""
     ways = {} if given is None else {GIVEN: given}
     if labels is not None:
         both = {SHIFTED: shift_left(labels, IGNORE_INDEX), AS_THEY_ARE: labels}

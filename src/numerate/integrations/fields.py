@@ -7,7 +7,7 @@ ones, or add positions before them (images, virtual tokens). The fields are move
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from numerate.checks import check_weights
 from numerate.labels import IGNORE_INDEX, shift_left
-from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, SoftTargets, soft_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, SoftTargets
 
 Batch = Mapping[str, Any]
 
@@ -111,35 +111,3 @@ def _moved(field: Tensor, targets: Tensor, *, shift: bool) -> Tensor:
     missing = targets.shape[-1] - field.shape[-1]
     field = F.pad(field, (missing, 0)) if missing > 0 else field[..., -missing:]
     return shift_left(field, 0) if shift else field
-
-
-def collate_fields(examples: Sequence[Batch], shape: Sequence[int], *, joined: bool) -> dict[str, Tensor]:
-    """Return the fields of examples, lists of numbers, for a batch with labels of ``shape [B, T]``; what was cut off is left out.
-
-    Args:
-        examples: mappings with ``input_ids``.
-        shape: of the labels, which are padded on the right.
-        joined: the examples follow each other in one row.
-    """
-    lengths = [len(example["input_ids"]) for example in examples]
-    places = [(0, sum(lengths[:i])) if joined else (i, 0) for i in range(len(examples))]  # row and first position
-    batch: dict[str, Tensor] = {}
-    for name in WEIGHT_FIELDS:
-        if all(example.get(name) is None for example in examples):
-            continue
-        batch[name] = torch.zeros(tuple(shape))
-        for example, length, (row, start) in zip(examples, lengths, places, strict=True):
-            weights = torch.ones(length) if example.get(name) is None else torch.as_tensor(example[name])[:length]
-            if len(weights) < length:
-                raise ValueError(
-                    f"{name} of an example has length {len(weights)} and input_ids {length}: expected one per token."
-                )
-            batch[name][row, start : start + length] = weights
-    softened = [SoftTargets.from_batch(example) for example in examples]
-    if any(soft is not None for soft in softened):
-        entries: list[list[Entry]] = [[] for _ in range(shape[0])]
-        for soft, length, (row, start) in zip(softened, lengths, places, strict=True):
-            triples = () if soft is None else zip(soft.positions, soft.token_ids, soft.probabilities, strict=True)
-            entries[row] += [(int(t) + start, int(k), float(p)) for t, k, p in triples if 0 <= t < length]
-        batch |= soft_fields(entries, torch.float64)
-    return batch

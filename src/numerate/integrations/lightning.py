@@ -4,15 +4,16 @@ Lightning averages the losses of a step's micro-batches and the gradients of its
 over the step: batches differ in tokens, and more so in numbers. So each batch's sums are divided by the *average* counts of
 the step's batches, and Lightning's average of the losses is then the step's loss::
 
-    loader = StepDataLoader(dataset, objective=objective, accumulate=4, batch_size=8, collate_fn=collate)
+    trainer = Trainer(accumulate_grad_batches=4)
+    loader = attach(trainer, dataset, "smmd", soft=0.05, tokenizer=tokenizer, batch_size=8, collate_fn=collate)
 
     class Module(LightningModule):
         def training_step(self, batch, batch_idx):
             counts = step_counts(self, batch, batch_idx)
             logits = self.model(batch["input_ids"]).logits
-            return self.objective(logits, batch["labels"], shift=True, **counts).loss
+            return loader.objective(logits, batch["labels"], shift=True, **counts).loss
 
-    Trainer(accumulate_grad_batches=4).fit(Module(), loader)
+    trainer.fit(Module(), loader)
 
 Soft targets and weights that a batch carries are part of ``counts``. A validation step does not need this. Lightning is not
 imported here: ``lightning`` and ``pytorch_lightning`` both work.
@@ -20,22 +21,72 @@ imported here: ``lightning`` and ``pytorch_lightning`` both work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import re
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from numerate.checks import check_number, public_dir
+from numerate.integrations.asked import Asked
 from numerate.integrations.fields import take_fields
+from numerate.integrations.notice import notice
 from numerate.integrations.step import StepCounts, steps_of
+from numerate.losses import NumericLoss
 from numerate.objective import NumericObjective
+from numerate.targets import SoftNumbers, Target
+from numerate.targets.drawn import EpochDataset
+from numerate.targets.soft_numbers import PathKind, Where
+from numerate.targets.tokenised_rows import TokenColumn
 
-__all__ = ["StepDataLoader", "step_counts"]
+__all__ = ["StepDataLoader", "attach", "step_counts"]
 __dir__ = public_dir(globals())
 
 _KEY = "step_counts"
+
+
+def attach(
+    trainer: Any,
+    dataset: Any,
+    loss: str | NumericLoss | NumericObjective | None = None,
+    *,
+    soft: float | bool | Target | SoftNumbers | None = None,
+    weight: float | None = None,
+    numbers: Where | re.Pattern[str] | None = None,
+    tokenizer: Any = None,
+    seed: int = 0,
+    path: PathKind = "drawn",
+    check: bool = True,
+    sequence: TokenColumn = "input_ids",
+    shift: bool = True,
+    **options: Any,
+) -> StepDataLoader:
+    """Return a loader for ``trainer.fit``, whose ``objective`` is what was asked for; numbers are drawn anew in each epoch.
+
+    Args:
+        trainer: a Lightning ``Trainer``.
+        dataset: rows by index.
+        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path`` and ``check``.
+        soft: how uncertain labels are.
+        weight: of the loss.
+        numbers: the numbers that are meant.
+        tokenizer: that made the rows. Default: the tokenizer of ``collate_fn``.
+        seed: of the draws.
+        path: as in :class:`~numerate.targets.DrawnDataset`.
+        check: whether to look for numbers in the first rows.
+        sequence: ``"labels"`` for an encoder-decoder, as in :class:`~numerate.targets.SoftNumbers`.
+        shift: as for :class:`StepDataLoader`.
+        options: as for a ``DataLoader``, such as ``batch_size`` and ``collate_fn``.
+    """
+    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check)
+    made = asked.prepared(dataset, options.pop("collate_fn", default_collate), sequence, seed)
+    notice(made.summary, shown=trainer.is_global_zero)
+    epoch = partial(getattr, trainer, "current_epoch")
+    options |= {"accumulate": trainer.accumulate_grad_batches, "shift": shift, "epoch": epoch, "collate_fn": made.collator}
+    return StepDataLoader(made.dataset, objective=made.objective, **options)
 
 
 class _Tally:
@@ -49,7 +100,7 @@ class _Tally:
         if self.yielded - self.read > ahead:
             raise RuntimeError(
                 f"training_step took the counts of {self.read} of {self.yielded} batches: expected step_counts(self, batch, "
-                "batch_idx) at the beginning of each, for objective(.., **counts). Without them each batch is divided by its own "
+                "batch_idx) at the start of each, for objective(.., **counts). Without them each batch is divided by its own "
                 "counts, and the gradient of a step is wrong. To validate, or to look at the data, use a plain DataLoader."
             )
         self.yielded += 1
@@ -75,17 +126,27 @@ class StepDataLoader(DataLoader[Any]):
         accumulate: ``accumulate_grad_batches`` of the ``Trainer``.
         shift: True if labels are raw (``labels[t]`` is ``input_ids[t]`` or ignored), as a causal model's batches have them; False
             if they are aligned with the logits (``labels[t]`` is ``input_ids[t + 1]``).
+        epoch: returns the epoch that begins, for a :class:`~numerate.targets.DrawnDataset`.
         options: as for a ``DataLoader``.
     """
 
     def __init__(
-        self, dataset: Dataset[Any], *, objective: NumericObjective, accumulate: int = 1, shift: bool = True, **options: Any
+        self,
+        dataset: Dataset[Any],
+        *,
+        objective: NumericObjective,
+        accumulate: int = 1,
+        shift: bool = True,
+        epoch: Callable[[], int] | None = None,
+        **options: Any,
     ) -> None:
         check_number("accumulate", accumulate, least=1)
         super().__init__(dataset, **options)
-        self.objective, self.accumulate, self.shift = objective, accumulate, shift
+        self.objective, self.accumulate, self.shift, self.epoch = objective, accumulate, shift, epoch
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self.epoch is not None and isinstance(self.dataset, EpochDataset):
+            self.dataset.set_epoch(self.epoch())
         tally = _Tally()
         # Lightning fetches one batch ahead where it cannot know which is the last.
         ahead = 1 if isinstance(self.dataset, IterableDataset) else 0

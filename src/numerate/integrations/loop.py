@@ -3,7 +3,7 @@
 The sums of a step are divided by the counts of the whole step, over its micro-batches and processes. So :class:`Steps` fetches
 the micro-batches of a step together and counts them before the first forward pass::
 
-    for step in Steps(loader, model, objective, accumulate=4):
+    for step in attach(loader, model, "smmd", soft=0.05, tokenizer=tokenizer, accumulate=4):
         for batch in step:
             logits = model(batch["input_ids"]).logits
             step.objective(logits).loss.backward()
@@ -27,10 +27,8 @@ accelerate and Lightning are not imported here.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,13 +36,72 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from numerate.checks import check_number, public_dir
+from numerate.integrations.asked import Asked
+from numerate.integrations.engines import Engine, engine_of
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
+from numerate.integrations.lazy_logits import override
+from numerate.integrations.notice import notice
 from numerate.integrations.step import StepCounts, reads_complete_numbers, steps_of
+from numerate.losses import NumericLoss
 from numerate.losses.logit_rows import reads_freely
 from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.targets import SoftNumbers, Target
+from numerate.targets.drawn import EpochDataset
+from numerate.targets.soft_numbers import PathKind, Where
+from numerate.targets.tokenised_rows import TokenColumn
 
-__all__ = ["Step", "Steps"]
+__all__ = ["AttachedSteps", "Step", "Steps", "attach"]
 __dir__ = public_dir(globals())
+
+
+def attach(
+    loader: Any,
+    model: nn.Module,
+    loss: str | NumericLoss | NumericObjective | None = None,
+    *,
+    soft: float | bool | Target | SoftNumbers | None = None,
+    weight: float | None = None,
+    numbers: Where | re.Pattern[str] | None = None,
+    tokenizer: Any = None,
+    seed: int = 0,
+    path: PathKind = "drawn",
+    check: bool = True,
+    sequence: TokenColumn = "input_ids",
+    accumulate: int = 1,
+    engine: Any = None,
+    shift: bool = True,
+) -> AttachedSteps:
+    """Return the optimizer steps of an epoch, trained with a numeric loss, soft labels, or both.
+
+    With soft labels, the loader's dataset and ``collate_fn`` are replaced, also under the wrappers of accelerate and Fabric,
+    until ``.detach()``; the numbers are drawn anew in each epoch.
+
+    Args:
+        loader: a ``DataLoader`` of rows by index.
+        model: as for :class:`Steps`.
+        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path`` and ``check``.
+        soft: how uncertain labels are.
+        weight: of the loss.
+        numbers: the numbers that are meant.
+        tokenizer: that made the rows. Default: the tokenizer of the loader's ``collate_fn``.
+        seed: of the draws.
+        path: as in :class:`~numerate.targets.DrawnDataset`.
+        check: whether to look for numbers in the first rows.
+        sequence: ``"labels"`` for an encoder-decoder, as in :class:`~numerate.targets.SoftNumbers`.
+        accumulate: as for :class:`Steps`, as are ``engine`` and ``shift``.
+        engine: the ``Accelerator`` or ``Fabric``, if there is one.
+        shift: whether labels are raw.
+    """
+    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check)
+    plain = loader
+    while (inner := getattr(plain, "base_dataloader", None) or vars(plain).get("_dataloader")) is not None:
+        plain = inner  # of accelerate's or Fabric's
+    made = asked.prepared(getattr(plain, "dataset", None), getattr(plain, "collate_fn", None), sequence, seed)
+    steps = AttachedSteps(loader, model, made.objective, accumulate=accumulate, engine=engine, shift=shift)
+    if made.soft is not None:
+        steps.draw(plain, made.dataset, made.collator)
+    notice(made.summary, shown=not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0)
+    return steps
 
 
 class Steps:
@@ -79,7 +136,7 @@ class Steps:
     ) -> None:
         check_number("accumulate", accumulate, least=1)
         self.loader, self.numeric_objective, self.accumulate, self.shift = loader, objective, accumulate, shift
-        self.engine = _engine(engine, loader, model, accumulate)
+        self.engine = engine_of(engine, loader, model, accumulate)
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch, if the loader has a length."""
@@ -97,6 +154,38 @@ class Steps:
                 )
 
 
+class AttachedSteps(Steps):
+    """The steps of :func:`attach`; each iteration is an epoch.
+
+    Attributes:
+        epoch: the next one. Set it before a run that is resumed goes on.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.epoch = 0
+        self._dataset: EpochDataset | None = None
+        self._undo: list[Callable[[], None]] = []
+
+    def draw(self, loader: Any, dataset: EpochDataset, collator: Callable[[list[Any]], Any]) -> None:
+        """Let a loader read a dataset whose numbers are drawn anew in each epoch."""
+        self._dataset = dataset
+        self._undo = [override(loader, name, value) for name, value in (("dataset", dataset), ("collate_fn", collator))]
+        self._undo.append(override(loader, "_iterator", None))  # workers that read the old one
+
+    def detach(self) -> None:
+        """Restore the loader."""
+        while self._undo:
+            self._undo.pop()()
+
+    def __iter__(self) -> Iterator[Step]:
+        for owner in (self.loader, self._dataset):
+            if (set_epoch := getattr(owner, "set_epoch", None)) is not None:
+                set_epoch(self.epoch)
+        self.epoch += 1
+        yield from super().__iter__()
+
+
 class Step:
     """The micro-batches of one optimizer step, and the objective with the counts of all of them, on all processes.
 
@@ -106,7 +195,7 @@ class Step:
         trained: micro-batches that are done.
     """
 
-    def __init__(self, engine: _Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
+    def __init__(self, engine: Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
         self._engine, self._objective, self._batches, self._shift = engine, objective, batches, shift
         if engine.num_processes > 1 and reads_complete_numbers(objective.numeric_loss):
             for batch in batches:
@@ -201,191 +290,3 @@ def _refuse_cut_numbers(objective: NumericObjective, labels: Tensor, fields: dic
             f"over processes (context parallelism), but {name} reads complete numbers, and would count this one twice: expected "
             "whole rows; use a token-level loss such as SMMDLoss, or position_ids that begin at 0 if rows are whole."
         )
-
-
-class _Engine(ABC):
-    """How a framework runs a step. ``num_processes``, ``device`` and ``reduce`` are named as in accelerate."""
-
-    num_processes: int
-    device: Any
-    model: nn.Module
-
-    @property
-    def factor(self) -> float:
-        """What the framework divides by, from the loss to the gradient."""
-        return _averaged_over(self.model, self.num_processes)
-
-    @abstractmethod
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        """Return the sum over processes."""
-
-    @abstractmethod
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Exchange gradients in the body if it is the last of its step."""
-
-    def check(self) -> None:  # noqa: B027 - most have nothing to check
-        """Raise if other code decides when gradients are exchanged."""
-
-
-class _Torch(_Engine):
-    """``loss.backward()``: in one process, or with DDP or FSDP, which average gradients over processes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.device = model, next(model.parameters()).device
-        self.num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        self.group: Any = None
-        self._no_sync: Any = nullcontext
-        if self.num_processes == 1:
-            return
-        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-        from torch.nn.parallel import DistributedDataParallel
-
-        kinds = (DistributedDataParallel, FullyShardedDataParallel, FSDPModule)
-        wrapper = next((module for module in model.modules() if isinstance(module, kinds)), None)
-        if wrapper is None:
-            raise ValueError(
-                f"model is a {type(model).__name__}, and {self.num_processes} processes train: expected one that averages "
-                "gradients over them; wrap it in DistributedDataParallel, or pass engine=accelerator or engine=fabric."
-            )
-        if isinstance(wrapper, DistributedDataParallel):
-            self.group = wrapper.process_group
-            self.num_processes = dist.get_world_size(self.group)
-            self._no_sync = wrapper.no_sync
-
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        dist.all_reduce(tensor, group=self.group)
-        return tensor
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        manager: AbstractContextManager[None] = nullcontext() if last else self._no_sync()
-        return manager
-
-
-class _Accelerate(_Engine):
-    """``accelerator.backward(loss)``, which divides by the accelerator's ``gradient_accumulation_steps``."""
-
-    def __init__(self, accelerator: Any, model: nn.Module, accumulate: int) -> None:
-        theirs = accelerator.gradient_accumulation_steps
-        if theirs not in (1, accumulate):
-            raise ValueError(
-                f"accumulate={accumulate} is not gradient_accumulation_steps={theirs} of the Accelerator: expected the same "
-                "number, or 1 there."
-            )
-        kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
-        if kind in ("DEEPSPEED", "MEGATRON_LM", "XLA"):
-            raise NotImplementedError(
-                f"distributed_type={kind} of the Accelerator accumulates gradients in its own way: expected one process, DDP "
-                "or FSDP; with DeepSpeed, use the Hugging Face Trainer and attach(trainer, objective)."
-            )
-        parallel = getattr(accelerator, "parallelism_config", None)
-        if parallel is not None and parallel.non_data_parallel_size > 1:
-            raise NotImplementedError(
-                f"{parallel.non_data_parallel_size} processes of the Accelerator share each batch (tensor, context or sequence "
-                "parallelism): expected data parallelism (DDP, FSDP)."
-            )
-        if accelerator.num_processes > 1 and not getattr(model, "_is_accelerate_prepared", False):
-            raise ValueError(f"model is a {type(model).__name__}, not prepared: expected accelerator.prepare(model).")
-        self.accelerator, self.model = accelerator, model
-        self.num_processes, self.device = accelerator.num_processes, accelerator.device
-        self._seen: tuple[int, bool] = (accelerator.step, True)
-
-    @property
-    def factor(self) -> float:
-        return super().factor * int(self.accelerator.gradient_accumulation_steps)
-
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        total: Tensor = self.accelerator.reduce(tensor, reduction)
-        return total
-
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
-        # Not accelerator.accumulate: it ends a step once the loader is exhausted, which it is for all of the last step.
-        self._seen = self.accelerator.step, last
-        self.accelerator.sync_gradients = last
-        try:
-            with nullcontext() if last else self.accelerator.no_sync(self.model):
-                yield
-        finally:
-            # The optimizer steps only if gradients are in sync, and is called after the last micro-batch.
-            self.accelerator.sync_gradients = True
-
-    def check(self) -> None:
-        if (self.accelerator.step, self.accelerator.sync_gradients) != self._seen:
-            raise RuntimeError(
-                "accelerator.accumulate and Steps both decide when gradients are exchanged: expected one of them; leave out "
-                "`with accelerator.accumulate(model):`."
-            )
-
-
-class _Fabric(_Engine):
-    """``fabric.backward(loss)``, which divides by nothing; DDP and FSDP average gradients over processes."""
-
-    def __init__(self, fabric: Any, model: nn.Module) -> None:
-        strategy = fabric.strategy
-        supported = ("SingleDeviceStrategy", "DDPStrategy", "FSDPStrategy")
-        if not any(kind.__name__ in supported for kind in type(strategy).__mro__):
-            raise NotImplementedError(
-                f"{type(strategy).__name__} of the Fabric may accumulate or share batches in its own way: expected one "
-                "process, 'ddp' or 'fsdp'."
-            )
-        if not _set_up_by_fabric(model):
-            raise ValueError(f"model is a {type(model).__name__}, not set up: expected fabric.setup(model).")
-        self.fabric, self.model = fabric, model
-        self.num_processes, self.device = int(fabric.world_size), fabric.device
-
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        total: Tensor = self.fabric.all_reduce(tensor, reduce_op=reduction)
-        return total
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        manager: AbstractContextManager[None] = self.fabric.no_backward_sync(self.model, enabled=not last)
-        return manager
-
-
-def _engine(engine: Any, loader: Any, model: nn.Module, accumulate: int) -> _Engine:
-    """Wrap an Accelerator, a Fabric or None; raise if it did not prepare the model."""
-    if hasattr(engine, "no_backward_sync"):
-        return _Fabric(engine, model)
-    if hasattr(engine, "gradient_accumulation_steps"):
-        return _Accelerate(engine, model, accumulate)
-    if engine is not None:
-        raise TypeError(f"engine is a {type(engine).__name__}: expected an accelerate.Accelerator, a lightning Fabric, or None.")
-    if any(getattr(prepared, "_is_accelerate_prepared", False) for prepared in (model, loader)):
-        raise ValueError("engine=None, but accelerate prepared the model or the loader: expected engine=accelerator.")
-    if _set_up_by_fabric(model):
-        raise ValueError("engine=None, but Fabric set up the model: expected engine=fabric.")
-    return _Torch(model)
-
-
-def _averaged_over(model: nn.Module, num_processes: int) -> float:
-    """Return what the sum of all processes' gradients is divided by, times the processes that share each batch.
-
-    That is ``num_processes``, unless FSDP2 was told another divisor. Processes that share a batch (tensor parallelism) count it
-    more than once, which the result makes up for.
-    """
-    if not dist.is_available():
-        return num_processes
-    from torch.distributed.fsdp import FSDPModule
-
-    groups: list[Any] = []
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            state = module._get_fsdp_state()
-            # torch 2.11 has one group of parameters per module, and none where a module has no parameters of its own.
-            several = hasattr(state, "_fsdp_param_groups")
-            groups += filter(None, state._fsdp_param_groups if several else [state._fsdp_param_group])
-    if all(group.gradient_divide_factor is None for group in groups):
-        return num_processes
-    sizes = [math.prod(getattr(group.mesh_info, f"{kind}_mesh_size", 1) for kind in ("shard", "replicate")) for group in groups]
-    divisors = {float(group.gradient_divide_factor or size) for group, size in zip(groups, sizes, strict=True)}
-    if len(divisors) > 1:
-        raise ValueError(
-            f"the FSDP2 modules of the model divide gradients by {', '.join(f'{d:g}' for d in sorted(divisors))}: expected one "
-            "divisor; call set_gradient_divide_factor on every FSDPModule of model.modules()."
-        )
-    return float(divisors.pop() * num_processes / max(sizes))
-
-
-def _set_up_by_fabric(model: nn.Module) -> bool:
-    """Return whether ``fabric.setup`` wrapped the model, compiled or not."""
-    return any(type(module).__name__ == "_FabricModule" for module in (model, getattr(model, "_orig_mod", None)))

@@ -32,7 +32,7 @@ from numerate.integrations.alignment import (
 )
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
-from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers
+from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers, split_over
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.no_loss import NoLoss
@@ -75,7 +75,7 @@ class ModelLoss:
 
     def count(self, batches: list[Batch]) -> StepCounts:
         """Count the batches of a step, over all processes."""
-        copies = self.trainer.get_tp_size() * self.trainer.get_cp_size()
+        copies = self.trainer.get_tp_size() * split_over("cp", self.trainer)
         return StepCounts.of(self.objective, batches, shift=self.shift).over(self.trainer.accelerator, copies)
 
     def run(self, model: nn.Module, forward: ForwardPass) -> tuple[Any, Tensor]:
@@ -164,7 +164,7 @@ class ModelLoss:
         return torch.sub(own, F.cross_entropy(logits.flatten(0, -2).to(own.dtype), targets.flatten()))
 
     def _compute_aligned(self, logits: Tensor, ways: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the loss and the aligned labels, by the alignment that was found or else the likeliest."""
+        """Return the loss and the aligned labels, by the alignment that was found or else the most likely."""
         way = self.alignment if self.alignment in ways else next(iter(ways))
         return self._compute(logits, ways[way], shift=None if way == GIVEN else way == SHIFTED), ways[way]
 
@@ -212,7 +212,7 @@ class ModelLoss:
             **fields_of(forward.batch, targets, shift=shift),
             "with_mass": not isinstance(self.objective.numeric_loss, NoLoss),
             # Where sequences are joined or split, it is not known which label follows which.
-            "with_overrun": forward.with_overrun and not joined and self.trainer.get_cp_size() == 1,
+            "with_overrun": forward.with_overrun and not joined and split_over("cp", self.trainer) == 1,
         }
         if isinstance(logits, LazyLogits):
             forward.output = logits.objective(self.objective, targets, **options)

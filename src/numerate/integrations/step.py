@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -221,6 +221,14 @@ def will_be_logged(trainer: Any) -> bool:
 def reads_complete_numbers(loss: NumericLoss) -> bool:
     """Return whether the loss depends on more than one token at a time."""
     return loss.level == "number" or loss.places != "uniform"
+
+
+def split_over(kind: Literal["cp", "sp"], trainer: Any) -> int:
+    """Return over how many processes a trainer splits each sequence; one of transformers 4 leaves that to accelerate."""
+    own = getattr(trainer, f"get_{kind}_size", None)
+    if own is not None:
+        return int(own())
+    return getattr(getattr(trainer.accelerator, "parallelism_config", None), f"{kind}_size", 1) or 1
 
 
 def refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: ``attach(trainer, objective)`` and train as before.
+"""Hugging Face Trainer: ``attach(trainer, "smmd", soft=0.05)`` and train as before.
 
 One forward pass per micro-batch; head and loss are fused where the head is plain, so no ``[B, T, V]`` logits are built; the
 gradient is the same for any split of a step into micro-batches and processes. Works for plain models, PEFT models,
@@ -15,15 +15,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import Trainer
+from transformers.loss.loss_utils import ForMaskedLMLoss
 
 from numerate.checks import public_dir
-from numerate.integrations.accepted import base_model, refuse_trainer
+from numerate.integrations.accepted import base_model, is_encoder_decoder, loss_of, refuse_trainer
 from numerate.integrations.alignment import shifts_labels
-from numerate.integrations.fields import LABEL_FIELDS, Batch, keep_fields, labels_of, without_fields
+from numerate.integrations.asked import Asked
+from numerate.integrations.attachment import Attachment
+from numerate.integrations.fields import Batch, labels_of, without_fields
+from numerate.integrations.hugging_face import attach
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.model_loss import ForwardPass, ModelLoss
 from numerate.integrations.step import (
-    LossSums,
     StepCounts,
     check_gradient,
     check_objective,
@@ -31,11 +34,13 @@ from numerate.integrations.step import (
     refuse_split_fields,
     refuse_split_sequences,
     repeated_rows,
-    will_be_logged,
+    split_over,
     without_repeats,
 )
 from numerate.labels import IGNORE_INDEX
 from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.targets import SoftCollator
+from numerate.targets.tokenised_rows import TokenColumn
 
 __all__ = ["Attachment", "attach", "compute_loss_func", "shifts_labels"]
 __dir__ = public_dir(globals())
@@ -45,30 +50,9 @@ _NO_LABELS = (
 )
 
 
-def attach(trainer: Trainer, objective: NumericObjective) -> Attachment:
-    """Train with ``objective`` from now on. ``.detach()`` of the result restores the trainer.
-
-    Both counts of the objective are those of the whole optimizer step, over all its micro-batches and processes. Label
-    smoothing of the ``TrainingArguments`` is applied to the cross-entropy. The logs gain ``loss/cross_entropy``,
-    ``loss/numeric``, ``numeric/share`` (of label tokens that are numeric), ``numeric/mass`` (probability on numeric tokens
-    where the label is one) and ``numeric/overrun`` (the same at the first label after a number, in the logged step alone: near 1,
-    numbers do not end). The first batch is used to compare the model's own loss with the cross-entropy of its logits: this
-    shows how the model aligns its labels, and a model whose loss is something else is refused.
-
-    A batch may carry soft targets (:class:`numerate.targets.SoftTargets`), ``token_weights`` and ``position_weights``. The
-    objective gets them, aligned as the labels are, and the model does not. ``remove_unused_columns`` keeps these columns.
-
-    Example::
-
-        trainer = Trainer(model, args, train_dataset=dataset, data_collator=collator)
-        attach(trainer, NumericObjective(SMMDLoss(vocab)))
-        trainer.train()
-    """
-    if not isinstance(trainer, Trainer):
-        hint = "attach(Trainer(model, args, train_dataset=dataset), objective)" if isinstance(trainer, nn.Module) else "a Trainer"
-        raise TypeError(f"trainer is a {type(trainer).__name__}: expected a transformers Trainer; call {hint}.")
-    check_objective(objective)
-    return Attachment(trainer, objective)
+def attachment(trainer: Trainer, asked: Asked) -> Attachment:
+    """Attach to a trainer whose loss is that of its model."""
+    return TrainerAttachment(trainer, asked)
 
 
 def compute_loss_func(
@@ -131,45 +115,38 @@ def compute_loss_func(
     return compute
 
 
-class Attachment:
-    """A trainer that trains with a numeric objective, until :meth:`detach`."""
+class TrainerAttachment(Attachment):
+    """A transformers Trainer that trains with what was asked for."""
 
-    def __init__(self, trainer: Trainer, objective: NumericObjective) -> None:
+    def _refuse(self, trainer: Trainer) -> None:
         refuse_trainer(trainer)
-        refuse_split_sequences(objective, trainer.get_cp_size(), trainer.get_sp_size())
-        self.trainer = trainer
-        self.ignore_index = objective.ignore_index  # of the dataset's labels; models know only IGNORE_INDEX
-        self.objective = _adapted(objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
+
+    def _token_column(self, trainer: Trainer, asked: Asked) -> TokenColumn:
+        model = base_model(trainer)
+        if asked.draws and loss_of(model) is ForMaskedLMLoss:
+            raise TypeError(
+                f"model is a {type(model).__name__}, which sees the tokens after its labels, and numbers are to be drawn: "
+                "expected a causal model or an encoder-decoder."
+            )
+        return "labels" if is_encoder_decoder(model) else "input_ids"
+
+    def _change_trainer(self, trainer: Trainer) -> None:
+        refuse_split_sequences(self.objective, split_over("cp", trainer), split_over("sp", trainer))
+        self.ignore_index = self.objective.ignore_index  # of the dataset's labels; models know only IGNORE_INDEX
+        self.objective = _adapted(self.objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
         self._model_loss: ModelLoss | None = None
         self._bind()
         self._counts: StepCounts | None = None  # of the current step
         self._batches: list[Batch] = []  # of that step, until labels are checked
-        self._left, self._first = 0, True  # micro-batches left, and whether the next is the step's first
-        self._logged = False  # whether the current step will be logged
-        self._training, self._evaluation = LossSums(), LossSums()
-        self._undo: list[Callable[[], None]] = []
         if type(trainer).compute_loss is not Trainer.compute_loss:
             self._insert_below(trainer)
         else:
             self._undo.append(override(trainer, "compute_loss", self._compute_loss))
-        for name in ("get_batch_samples", "evaluation_loop", "prediction_step", "_prepare_inputs", "log"):
-            self._undo.append(override(trainer, name, getattr(self, f"_{name.removeprefix('_')}")))
-        columns = trainer._signature_columns
-        self._undo.append(override(trainer, "_signature_columns", None if columns is None else [*columns, *LABEL_FIELDS]))
-        self._undo.append(override(trainer, "_set_signature_columns_if_needed", self._set_signature_columns))
+        if type(trainer.data_collator).__module__.startswith("trl."):  # TRL's leave soft targets and weights of the rows out
+            self._undo.append(override(trainer, "data_collator", SoftCollator(trainer.data_collator)))
+        self._undo.append(override(trainer, "prediction_step", self._prediction_step))
         self._undo.append(override(trainer, "label_smoother", None))
         self._undo.append(override(trainer, "loss_is_scaled_for_ga", True))
-
-    def detach(self) -> None:
-        """Restore the trainer."""
-        while self._undo:
-            self._undo.pop()()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "a Trainer with a numeric objective attached cannot be pickled or copied: expected a detached one; call .detach() "
-            "before, or attach in the process that trains. Its model can be."
-        )
 
     def _insert_below(self, trainer: Trainer) -> None:
         """Make ``super().compute_loss`` of the trainer's own classes lead here; raise if they do not train with its result."""
@@ -207,26 +184,11 @@ class Attachment:
             self._model_loss = ModelLoss(model, self.objective, self.trainer)
         return self._model_loss
 
-    def _get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Count the step that begins."""
-        batches, num_items = type(self.trainer).get_batch_samples(self.trainer, *args, **kwargs)
+    def _count_step(self, batches: list[Any]) -> None:
         model_loss = self._bind()
         step: list[Batch] = [self._readable(batch) for batch in batches]
-        self._counts, self._left, self._first = (model_loss.count(step) if step else None), len(step), True
+        self._counts = model_loss.count(step) if step else None
         self._batches = [] if model_loss.checked else step
-        self._logged = will_be_logged(self.trainer)
-        return batches, num_items
-
-    def _set_signature_columns(self) -> None:
-        """Keep the columns of the dataset that the objective reads, although the model does not."""
-        trainer = self.trainer
-        type(trainer)._set_signature_columns_if_needed(trainer)
-        columns: Any = trainer._signature_columns
-        trainer._signature_columns = [*columns, *(name for name in LABEL_FIELDS if name not in columns)]
-
-    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        trainer = self.trainer
-        return keep_fields(dict(type(trainer)._prepare_inputs(trainer, inputs)), inputs)
 
     def _compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -276,20 +238,8 @@ class Attachment:
             loss = trainer.compute_loss(model, trainer._prepare_inputs(inputs))
         return (loss.detach(), *result[1:])
 
-    def _evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
-        """Add the parts of the whole set to the metrics."""
-        trainer = self.trainer
-        self._evaluation = LossSums()
-        output = type(trainer).evaluation_loop(trainer, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        parts = self._evaluation.of_set(trainer.accelerator, self.objective)
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in parts.items()})
-        return output
-
-    def _log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Add the parts of training to the logs."""
-        if "loss" in logs:
-            logs.update(self._training.of_steps(self.trainer.accelerator))
-        type(self.trainer).log(self.trainer, logs, *args, **kwargs)
+    def _evaluated(self) -> dict[str, float]:
+        return self._evaluation.of_set(self.trainer.accelerator, self.objective)
 
     def _will_be_divided(self, num_items_in_batch: Any) -> bool:
         """Return whether the trainer divides our loss by the accumulation steps: before transformers 5.19 it always may."""
@@ -300,7 +250,7 @@ class Attachment:
         """Return a batch whose ignored labels are ``IGNORE_INDEX``, as models expect."""
         if "labels" not in batch and "shift_labels" not in batch:
             raise ValueError(f"a batch has {', '.join(batch)} and no labels: {_NO_LABELS}")
-        refuse_split_fields(batch, self.trainer.get_cp_size())
+        refuse_split_fields(batch, split_over("cp", self.trainer))
         if self.ignore_index == IGNORE_INDEX:
             return dict(batch)
         names = batch.keys() & {"labels", "shift_labels"}

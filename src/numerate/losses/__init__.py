@@ -39,7 +39,7 @@ for _loss in (  # in the order in which tables, the command line and the playgro
     NumberLoss,
 ):
     register(_loss)
-for _module in iter_modules(__path__):  # a new file registers its loss itself, and comes after these
+for _module in iter_modules(__path__):  # other files register their losses, after these
     import_module(f"{__name__}.{_module.name}")
 
 __all__ = [

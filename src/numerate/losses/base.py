@@ -1,16 +1,16 @@
-"""NumericLoss: select the rows and columns that matter, compute the cost of each row, reduce.
+"""NumericLoss: select rows and columns of the logits, compute the cost of each row, reduce.
 
-A loss reads three things:
+A loss has three inputs:
 
     z     [P, N]   logits of the numeric tokens, in float32 or wider, at the positions that count
-    rest  [P]      log-sum-exp of all other tokens, in float64, where a loss asks for it (mass outside the numeric tokens)
-    targets        what the labels say: token, number, place
+    rest  [P]      log-sum-exp of all other tokens, in float64, only for losses that need the mass outside the numeric tokens
+    targets        token, number and place of each label
 
-Its gradient is therefore a gradient by ``z`` and ``rest`` alone. So the objective and the fused operator can add any of these
-losses to cross-entropy without a second tensor of size ``[B·T, V]``.
+Gradients flow to ``z`` and ``rest`` only, so the objective and the fused operator can add any loss to cross-entropy without
+a second tensor of size ``[B·T, V]``.
 
-Why ``rest`` and not the log-sum-exp of the whole row: where nearly all mass is on numeric tokens, the mass outside is a small
-difference of two large numbers, and so is its gradient. From ``rest`` both follow without a subtraction.
+``rest`` excludes the numeric tokens because subtracting them from the log-sum-exp of the whole row would cancel
+catastrophically when nearly all mass is on numeric tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,9 @@ from numerate.losses.target_tokens import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 LossLevel = Literal["token", "number"]
 Outside = Literal["ignore", "penalize", "zero"]
 Reduction = Literal["mean", "sum", "none"]
@@ -49,11 +52,11 @@ Suitability = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
-MOST_NUMBERS = 20_000  # numeric tokens; matrices of all pairs take 5 GB
-LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
-MOST_FACTOR = 1e6  # of a part of a loss, or 1 / of its temperature: gradients must fit float32
-LEAST_SHARE = 0.9  # of a vocabulary's tokens that logits must have
-OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
+MOST_NUMBERS = 20_000  # numeric tokens; pairwise matrices take 5 GB
+LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: it, its sum over a batch and its square root must fit float32
+MOST_FACTOR = 1e6  # largest factor of a term, or 1 / temperature: gradients must fit float32
+LEAST_SHARE = 0.9  # of the vocabulary that the logits must cover
+OUTSIDE_MARGIN = 1.01  # text in place of a number costs this much more than the worst number (ntloss)
 
 
 class SharedSettings(TypedDict, total=False):
@@ -81,46 +84,47 @@ def check_vocab(vocab: Any) -> NumericVocab:
 
 
 def columns_needed(vocab: NumericVocab, token_ids: Tensor) -> int:
-    """Return the least V that logits must have for a loss that reads ``token_ids``.
+    """Return the smallest V of logits that a loss over ``token_ids`` accepts.
 
-    A part of the vocabulary, as tensor parallelism leaves it, may hold all numeric tokens, but has half of all columns at most.
-    A head may also lack a few tokens that were added to the tokenizer, and never occur: that is allowed.
+    A tensor-parallel shard may contain every numeric token but at most half of the columns, and is rejected. A head that lacks a
+    few tokens added to the tokenizer is accepted.
     """
     return max(int(token_ids.max()) + 1, math.ceil(LEAST_SHARE * vocab.vocab_size))
 
 
 class NumericLoss(nn.Module):
-    """A cost of predicting the wrong number. Subclasses write :meth:`cost` and compute everything else at construction.
+    """Base class of all losses. Subclasses implement :meth:`cost`; everything that depends only on settings is precomputed.
 
     Number-level losses derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
     Args:
         vocab: the numeric tokens.
-        outside: what to do with probability on tokens that are not numbers. ``"ignore"``: the softmax is over the numeric
-            tokens alone. ``"penalize"``: mass outside costs more than the worst number. ``raft`` also has ``"zero"``.
-        places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
-            for a token with k digits to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2);
-            ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th digit after the point (DEL).
-        thousands: read ``1,000`` as one number. Matters to number-level losses, and to ``places``.
-        ignore_index: the label of positions to skip.
-        **unknown: refused, with the names of the settings that there are.
+        outside: how to treat probability on non-numeric tokens. ``"ignore"``: the softmax covers the numeric tokens only.
+            ``"penalize"``: that probability costs more than the worst number. ``raft`` also accepts ``"zero"``.
+        places: weights of the digits of a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
+            for a token with k digits to its right, at most 15 (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2);
+            ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th decimal (DEL).
+        place_sigma: growth per place of ``places="exponential"``.
+        thousands: read ``1,000`` as one number. Affects number-level losses and ``places``.
+        ignore_index: label of the positions to skip.
+        **unknown: raises a TypeError that lists the available settings.
 
-    Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
-    exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,
-    and rows whose numeric tokens are all -inf give NaN: nothing is hidden. docs/reliability.md has the whole contract.
+    Value and gradient are finite whenever the label's logit is finite, even if other logits are -inf. Exception: losses with
+    soft targets are infinite if a token with target weight has a logit of -inf. NaN, +inf, and rows whose numeric logits are
+    all -inf give NaN. See docs/reliability.md.
     """
 
     name: ClassVar[str]
-    sees: ClassVar[str] = ""  # what in a distribution it costs, in a sentence for people who look at one
+    sees: ClassVar[str] = ""  # what it penalizes in a distribution, for the playground and plots
     level: ClassVar[LossLevel] = "token"
-    outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # what ``outside`` may be
+    outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # valid values of ``outside``
     default_outside: ClassVar[Outside] = "ignore"
-    strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
-    shift_invariant: ClassVar[bool] = True  # adding a constant to all logits of a row changes nothing
-    zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
-    formula: ClassVar[Callable[..., Tensor] | None] = None  # (p [N], target index, values [N], settings) -> cost, in plain steps
+    strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values minimizes the expected cost
+    shift_invariant: ClassVar[bool] = True  # unchanged when a constant is added to all logits of a row
+    zero_when_certain: ClassVar[bool] = True  # a one-hot correct prediction costs 0 (False for smoothed targets)
+    formula: ClassVar[Callable[..., Tensor] | None] = None  # (p [N], target index, values [N], settings) -> cost, unoptimized
     numbers: Numbers = "values"
-    scores_signs = False  # whether it also reads the logits where the label is a minus
+    scores_signs = False  # whether it also reads the logits where the label is a minus sign
 
     values: Tensor
     columns: Tensor
@@ -144,8 +148,8 @@ class NumericLoss(nn.Module):
         super().__init__()
         if check_vocab(vocab).size > MOST_NUMBERS:
             raise ValueError(
-                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, since losses compare each with "
-                "each; use vocab.restrict(max_value=...)."
+                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, because losses compare all pairs; "
+                "use vocab.restrict(max_value=...)."
             )
         check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
@@ -168,7 +172,7 @@ class NumericLoss(nn.Module):
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
-        """Return the names of all settings with their defaults: those of the class, then those it shares."""
+        """Return all settings with their defaults: those of the class first, then the shared ones."""
         inits = [vars(base)["__init__"] for base in cls.__mro__ if issubclass(base, NumericLoss) and "__init__" in vars(base)]
         known: dict[str, Any] = {}
         for parameter in (parameter for init in inits for parameter in inspect.signature(init).parameters.values()):
@@ -178,7 +182,7 @@ class NumericLoss(nn.Module):
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
-        """Return how well the loss suits a vocabulary, and what to know about it."""
+        """Return how well the loss suits a vocabulary, and a note on it."""
         return "good", ""
 
     def forward(
@@ -191,19 +195,20 @@ class NumericLoss(nn.Module):
         reduction: Reduction = "mean",
         shift: bool = False,
     ) -> Tensor:
-        """Return the cost of ``logits [.., T, V]`` for ``labels [.., T]``.
+        """Return the loss of ``logits [.., T, V]`` for ``labels [.., T]``.
 
-        Labels are ALIGNED with the logits by default: ``labels[t]`` is the token that ``logits[t]`` predicts. The raw labels of
-        a causal model are not: they equal ``input_ids`` (or ``ignore_index``) at every position, and need ``shift=True``.
+        By default labels must be aligned with the logits: ``labels[t]`` is the token that ``logits[t]`` predicts. Labels that
+        equal ``input_ids`` (or ``ignore_index``), as causal language models take them, need ``shift=True``.
 
         Args:
-            logits: scores of any floating dtype; V may exceed the vocabulary's.
-            labels: token ids; ``ignore_index`` is skipped, and so is every label that is not a number.
-            position_weights: ``[.., T]``, weight of each position; a number has that of its first digit.
-            position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
+            logits: logits of any floating dtype; V may exceed ``vocab.vocab_size``.
+            labels: token ids; positions with ``ignore_index`` or a non-numeric label are skipped.
+            position_weights: ``[.., T]``, weight of each position; a number takes the weight of its first digit.
+            position_ids: ``[.., T]`` for packed sequences; a 0 starts a new document.
             reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
-                there is no number; a number's cost is at its first digit (NTIL spreads its EMD over all digits).
-            shift: labels, position_weights and position_ids are those of the input tokens; move them one position left.
+                there is no number. Number-level losses put a number's cost at its first digit (NTIL spreads its EMD over
+                all digits).
+            shift: shift labels, position_weights and position_ids one position to the left.
         """
         check_choice("reduction", reduction, choices(Reduction))
         check_choice("shift", shift, (False, True))
@@ -226,9 +231,9 @@ class NumericLoss(nn.Module):
     def count(
         self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False
     ) -> Tensor:
-        """Return what ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor.
+        """Return the denominator of ``"mean"``, 0-d: the count of numeric positions, or of numbers for a number-level loss.
 
-        The arguments are those of :meth:`forward`.
+        Takes the same arguments as :meth:`forward`.
         """
         check_choice("shift", shift, (False, True))
         labels = check_labels(labels)
@@ -246,7 +251,7 @@ class NumericLoss(nn.Module):
         position_ids: Tensor | None = None,
         compact: bool | None = None,
     ) -> Targets:
-        """Read aligned labels. ``compact`` keeps only the rows that count; the default on a CPU, where it needs no sync."""
+        """Read aligned labels. ``compact`` drops rows that do not count; the default on a CPU, where it needs no sync."""
         if position_weights is not None:
             check_weights(position_weights, labels)
         if position_ids is not None:
@@ -275,11 +280,11 @@ class NumericLoss(nn.Module):
 
     @property
     def reads_numbers(self) -> bool:
-        """Whether the loss needs :class:`NumberTargets`: the number around each token."""
+        """Whether the loss needs :class:`NumberTargets`: the number that each token belongs to."""
         return self.places != "uniform"
 
     def _read_numbers(self, labels: Tensor, position_ids: Tensor | None, compact: bool) -> tuple[Tensor | None, NumberSpans]:
-        """Return the rows that the loss reads, None for all of them, and the numbers that they belong to, ``[P]`` each."""
+        """Return the rows that the loss reads (None: all) and the numbers they belong to, ``[P]`` each."""
         part_table, *tables = self._tables(labels.device)
         options: dict[str, Any] = {"numbers": self.numbers, "thousands": self.thousands, "ignore_index": self.ignore_index}
         rows: Tensor | None = None
@@ -294,7 +299,7 @@ class NumericLoss(nn.Module):
         return rows, NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), read) for f in fields(spans)})
 
     def _tables(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Return the vocabulary's tables on the labels' device: the buffers, or copies if the labels are elsewhere."""
+        """Return the vocabulary's tables on the labels' device: the buffers themselves if they are there, else copies."""
         if device == self._index_table.device:
             return self._part_table, self._index_table, self._flag_table, self.widths, self.values
         vocab = self.vocab
@@ -308,7 +313,7 @@ class NumericLoss(nn.Module):
     # Compute the cost
 
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
-        """Return ``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
+        """Return ``z [P, N]`` and, if the loss uses it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
         rest = rest_of_rows(flat, targets.rows, self.columns, targets.mask) if self.uses_rest else None
         return self.select_columns(flat, targets), rest
@@ -319,13 +324,13 @@ class NumericLoss(nn.Module):
         return z.to(wide(flat.dtype))
 
     def per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
-        """Return each row's share ``[P]`` of the total cost; zero in rows that are masked."""
+        """Return each row's share ``[P]`` of the total cost; zero in masked rows."""
         with torch.autocast(z.device.type, enabled=False):
             return self.row_costs(z, rest, targets)
 
     def row_costs(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
-        """Compute :meth:`per_row` from :meth:`cost`, with mass outside, places and position weights."""
-        # Masked rows are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
+        """Compute :meth:`per_row` from :meth:`cost`, ``outside``, ``places`` and position weights."""
+        # Masked rows are zeroed before the arithmetic: a NaN in them must reach neither value nor gradient.
         z, rest = targets.blank(z), None if rest is None else targets.blank(rest)
         cost = self.cost(z, rest, targets.index)
         if self.outside == "penalize" and not self.costs_outside:
@@ -340,19 +345,19 @@ class NumericLoss(nn.Module):
         return NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.numbers, self.widths)
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
-        """Return the cost of each row ``[P]``: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]``."""
+        """Return the cost of each row ``[P]`` from ``z [P, N]``, ``rest [P]`` and target index ``[P]``."""
         raise NotImplementedError
 
     @property
     def replayable(self) -> bool:
-        """Whether :meth:`value_and_grad` runs many small kernels that do not depend on the labels, so that recording pays."""
+        """Whether :meth:`value_and_grad` runs many small kernels independent of the labels, so that a CUDA graph pays off."""
         return False
 
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the total cost and its gradients by ``z [P, N]`` and ``rest [P]``, outside any graph.
+        """Return the total cost and its gradients with respect to ``z [P, N]`` and ``rest [P]``, detached.
 
-        Computed by autograd. Losses whose formula takes many small steps override it with a written-out gradient, which
-        takes a third of the steps; a test compares the two.
+        Uses autograd by default. Losses made of many small kernels override it with an analytic gradient, which needs a third
+        of the kernels; a test compares the two.
         """
         with torch.enable_grad():
             inputs = [tensor.detach().requires_grad_() for tensor in (z, rest) if tensor is not None]
@@ -361,26 +366,26 @@ class NumericLoss(nn.Module):
         return total.detach(), dz, d_rest[0] if d_rest else None
 
     def num_units(self, targets: Targets) -> Tensor:
-        """Return how many units the rows' total is a sum over, or the sum of their position weights."""
+        """Return the number of units that the total sums over, or the sum of their position weights."""
         mask = self.unit_rows(targets)
         if targets.position_weights is not None:
             return (targets.position_weights if mask is None else torch.where(mask, targets.position_weights, 0.0)).sum()
         return torch.full((), targets.slots, device=targets.index.device) if mask is None else mask.sum()
 
     def unit_rows(self, targets: Targets) -> Tensor | None:
-        """Mask of one row for each unit that ``"mean"`` averages over; None: all rows."""
+        """Mask with one row per unit of ``"mean"``; None: all rows."""
         return targets.mask
 
     # Mass outside the numeric tokens
 
     @property
     def uses_rest(self) -> bool:
-        """Whether the loss needs the log-sum-exp of the tokens that it does not read."""
+        """Whether the loss needs ``rest``, the log-sum-exp of all other tokens."""
         return self.outside != "ignore"
 
     @property
     def costs_outside(self) -> bool:
-        """Whether the formula of the loss itself includes mass outside the numeric tokens."""
+        """Whether the formula itself includes mass outside the numeric tokens."""
         return False
 
     def log_mass(self, z: Tensor, rest: Tensor | None) -> Tensor:
@@ -400,7 +405,7 @@ class NumericLoss(nn.Module):
     # Buffers
 
     def read_columns(self, token_ids: Tensor) -> None:
-        """Set the columns of the logits that the loss reads: the N numeric tokens first."""
+        """Set the logit columns that the loss reads: the N numeric tokens first."""
         self.keep("columns", token_ids)
         self.columns_needed = columns_needed(self.vocab, token_ids)
 
@@ -427,7 +432,7 @@ class NumericLoss(nn.Module):
             low, high = float(self.vocab.values[0]), float(self.vocab.values[-1])
             raise ValueError(
                 f"{type(self).__name__} of values {low:g}..{high:g} computes with numbers of {largest:g}: expected "
-                f"{LEAST_COST:g} to {MOST_COST:g}, which float32 holds. Use values in another unit, or other settings."
+                f"{LEAST_COST:g} to {MOST_COST:g}, to fit float32. Use another unit, or change the settings."
             )
 
     def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -435,7 +440,7 @@ class NumericLoss(nn.Module):
         return self.get_buffer(name if dtype == torch.float64 else f"{name}_float32")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        # `.to(torch.bfloat16)` moves the module but must not round its buffers: place values and grams stay wide.
+        # `.to(torch.bfloat16)` must not round the buffers: place values and grams keep their dtype.
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in exact.items():

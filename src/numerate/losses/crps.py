@@ -35,7 +35,7 @@ class CRPSLoss(SquaredEMDLoss):
     """
 
     name = "crps"
-    sees = "Distance to the target less half the spread: unsure on both sides is better than wrong on one."
+    sees = "Expected distance to the target minus half the spread: hedging around the target beats being off to one side."
 
     def steps(self, values: Tensor) -> Tensor:
         """Return the differences of the values ``[N - 1]``."""

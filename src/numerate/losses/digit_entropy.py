@@ -1,4 +1,4 @@
-"""DEL, Digit Entropy Loss: a binary cross-entropy of each digit, weighted by the probability that the model gives it.
+"""DEL, Digit Entropy Loss: binary cross-entropy of each digit, weighted by its predicted probability.
 
     w / 10 · Σ_k p_k · BCE(σ(z_k), 1[k = t])        z the logits of the numeric tokens, p their softmax, σ the sigmoid
 
@@ -8,18 +8,18 @@
 Zheng et al.: DEL: Digit Entropy Loss for Numerical Learning of Large Language Models, 2026, arXiv:2605.20369, which adds it to
 cross-entropy with a weight of 0.01.
 
-There is no distance in it: a wrong digit costs the same near the label and far from it. And it is a function of the logits
-themselves, not of their differences: adding a constant to all of them changes it.
+Known weaknesses: it ignores distance, so that a wrong digit costs the same near the label and far from it; and it is not
+shift-invariant: adding a constant to all logits changes it.
 
-The published code reads ten digits, and numbers as they come in one long sequence of all labels that count: a number at the end
-of a row, or before an ignored label, joins one that follows, and a point that begins a number is not seen.
-``variant="released"`` computes that; by default the numbers are those of docs/numbers.md, with multi-digit tokens.
+The published code supports single digits only and concatenates all labels that are not ignored, so that a number at the end of
+a row, or before an ignored label, is joined to one that follows; it ignores a decimal point that starts a number.
+``variant="released"`` reproduces that; the default reads numbers as docs/numbers.md defines them, with multi-digit tokens.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -31,16 +31,19 @@ from numerate.losses.logit_rows import log_sum_exp, take
 from numerate.losses.target_tokens import DECIMAL_FACTOR, Places, Targets
 from numerate.vocab import NumericVocab
 
-_CLASSES = 10  # the published mean is over ten digits; a constant, or the cost would fade in a large vocabulary
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+_CLASSES = 10  # the published mean is over ten digits; dividing by N instead would shrink the cost in a large vocabulary
 
 
 def digit_entropy_loss(logits: Tensor, target: Tensor, rest: Tensor | None = None) -> Tensor:
     """Return DEL ``[P]``, with w = 1, of logits ``[P, N]`` and target index ``[P]``.
 
-    ``rest [P]``, the log-sum-exp of all other tokens, is the logit of one more wrong class.
+    ``rest [P]``, the log-sum-exp of all other tokens, is the logit of an additional wrong class.
     """
     dtype, at_target = logits.dtype, target[:, None]
-    logits = logits.double()  # gradients are small differences of costs, which are as large as the logits
+    logits = logits.double()  # gradients are small differences between costs as large as the logits
     agreeing = logits.neg().scatter(-1, at_target, logits.gather(-1, at_target))
     cost = -(logits.softmax(-1) * F.logsigmoid(agreeing)).sum(-1)
     if rest is not None:
@@ -62,12 +65,12 @@ class DigitEntropyLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens.
-        places: weights w of the positions within a number: ``"del"``, or another choice that all losses have.
-        place_sigma: of ``places="exponential"``.
-        variant: ``"paper"``: the formula on every numeric token. ``"released"``: what the published code computes: single digits,
+        places: weights w of the digits of a number; ``"del"`` is the formula above.
+        place_sigma: growth per place of ``places="exponential"``.
+        variant: ``"paper"``: the formula on every numeric token. ``"released"``: reproduces the published code: single digits,
             and numbers joined as described above; ``position_ids`` do not separate them.
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
-            ``outside="penalize"`` takes all other tokens as one more wrong class, with their log-sum-exp as its logit.
+            ``outside="penalize"`` treats all other tokens as an additional wrong class, with their log-sum-exp as its logit.
 
     Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -76,7 +79,7 @@ class DigitEntropyLoss(NumericLoss):
     """
 
     name = "digit_entropy"
-    sees = "Each bar for itself, by the size of its logit (here log p): no distance between digits."
+    sees = "Each bar independently, by its logit (here log p): ignores the distance between digits."
     shift_invariant = False
 
     def __init__(
@@ -96,26 +99,26 @@ class DigitEntropyLoss(NumericLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
-        """Return the loss with ``variant="released"``: exactly what the published code computes, before its factor of 0.01.
+        """Return the loss with ``variant="released"``, which reproduces the published code except for its factor of 0.01.
 
-        That factor is the weight of the objective: ``NumericObjective(DigitEntropyLoss.released(vocab), weight=0.01)``.
+        Pass that factor as the weight: ``NumericObjective(DigitEntropyLoss.released(vocab), weight=0.01)``.
         """
         return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
-        """Fair: it knows no distance, and the published code reads single digits only."""
-        beyond = "" if vocab.is_single_digits else "; beyond the published code, which reads single digits only"
-        return "fair", f"no distance: every wrong token costs the same; published weight 0.01{beyond}"
+        """Fair: it ignores distance, and the published code supports single digits only."""
+        beyond = "" if vocab.is_single_digits else "; the published code supports single digits only"
+        return "fair", f"ignores distance: every wrong token costs the same; published weight 0.01{beyond}"
 
     @property
     def costs_outside(self) -> bool:
-        """All other tokens are one more class."""
+        """All other tokens are an additional class."""
         return True
 
     @property
     def joins(self) -> bool:
-        """Whether numbers are joined and weighed as in the published code."""
+        """Whether numbers are joined and weighted as in the published code."""
         return self.variant == "released" and self.places == "del"
 
     @property
@@ -143,10 +146,10 @@ class DigitEntropyLoss(NumericLoss):
         return targets.place_weights if isinstance(targets, JoinedTargets) else super().place_weights(targets)
 
     def _joined_weights(self, labels: Tensor) -> Tensor:
-        """Return the published weight of each label ``[R]``, float64: that of its place if the label is a digit, else any.
+        """Return the published place weight of each label ``[R]``, float64; arbitrary where the label is not a digit.
 
-        A number is a run of digits and points among the labels that count. Its first point ends the places before the point,
-        unless it begins the run.
+        A number is a run of digits and points among the labels that are not ignored. Its first point is the decimal point,
+        unless the run starts with it.
         """
         counts = labels != self.ignore_index
         is_point = torch.isin(labels, torch.tensor(self._points, dtype=labels.dtype, device=labels.device)) & counts
@@ -170,5 +173,5 @@ class DigitEntropyLoss(NumericLoss):
 
 
 def _next(x: Tensor) -> Tensor:
-    """Return the least entry at or after each position ``[R]``."""
+    """Return the minimum over the entries at or after each position ``[R]``."""
     return x.flip(0).cummin(0).values.flip(0)

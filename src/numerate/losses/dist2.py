@@ -1,4 +1,4 @@
-"""DIST2: the divergence from a target that falls off with squared distance.
+"""DIST2: KL divergence from a target that decays with squared distance.
 
     KL(q ‖ p),    q_i ∝ exp(-(v_i - y)² / τ)
 
@@ -9,7 +9,7 @@ n, n-1, .., 1 for the tokens of a number (``places="linear"``); the paper has τ
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from numerate.losses.base import TokenSettings
 from numerate.losses.gaussian_ce import gaussian_targets
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def dist2_loss(logits: Tensor, target: Tensor, soft: Tensor, entropy: Tensor, rest: Tensor | None = None) -> Tensor:
@@ -39,12 +42,12 @@ class DIST2Loss(SoftTargetLoss):
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> target = torch.tensor([5])
         >>> loss = DIST2Loss(vocab, tau=2.0)
-        >>> loss(-((torch.arange(10.0) - 5) ** 2)[None] / 2, target).abs() < 1e-6  # the target itself costs nothing
+        >>> loss(-((torch.arange(10.0) - 5) ** 2)[None] / 2, target).abs() < 1e-6  # predicting the soft target costs nothing
         tensor(True)
     """
 
     name = "dist2"
-    sees = "How much the bars differ from a narrow bell around the target: empty neighbours cost."
+    sees = "Divergence of the bars from a narrow Gaussian around the target: a one-hot prediction is not optimal."
     default_outside = "ignore"
     entropy: Tensor
 

@@ -5,13 +5,13 @@
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077 (the digit
 part of NTIL); Zausinger et al.: Regress, Don't Guess, ICML 2025, arXiv:2411.02083 (NTL-WAS, the same formula).
 
-It is proper but not strictly: half the mass on 3 and half on 5 costs the same as all of it on 4 when 3 and 5 are
-equally true. :mod:`~numerate.losses.crps` does not have this weakness.
+Known weakness: it is proper but not strictly. If 3 and 5 are equally likely, predicting 4 costs as much on average as predicting
+3 and 5 with probability ½ each. :mod:`~numerate.losses.crps` is strictly proper.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from numerate.checks import check_choice, choices
 from numerate.losses.base import NumericLoss, Suitability, TokenSettings
 from numerate.losses.kernels import distances, shuffled_values, squashed
 from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 EMDAblation = Literal["shuffled", "equal"]
 
@@ -34,11 +37,11 @@ class EMDLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens.
-        squash: rescale distances to 1..squash, so that a wide vocabulary costs no more than ten digits do. A number > 1;
+        squash: rescale distances to 1..squash, so that multi-digit tokens cost no more than single digits. A number > 1;
             None: off.
-        ablation: ``"shuffled"`` (values permuted) or ``"equal"`` (all distances are their mean: 1 - p(label), up to a factor), to
-            see whether the number line matters. None: neither.
-        seed: of the permutation.
+        ablation: controls without a number line: ``"shuffled"`` permutes the values; ``"equal"`` sets all distances to their
+            mean (1 - p(label), up to a factor). None: off.
+        seed: seed of the permutation.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
@@ -51,7 +54,7 @@ class EMDLoss(NumericLoss):
     """
 
     name = "emd"
-    sees = "How far the mass has to travel to the target: twice as far costs twice as much."
+    sees = "Expected distance to the target: twice as far costs twice as much."
     distance: Tensor
 
     def __init__(
@@ -74,7 +77,7 @@ class EMDLoss(NumericLoss):
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Distances grow with the range of values."""
-        return wide_range_advice(vocab, "squash=9 keeps them in bounds")
+        return wide_range_advice(vocab, "squash=9 bounds them")
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`emd_loss`."""

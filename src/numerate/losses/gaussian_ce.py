@@ -7,7 +7,7 @@ The baseline of Zausinger et al., ICML 2025 (arXiv:2411.02083), where σ is 1 or
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,6 +15,9 @@ from numerate.losses.base import TokenSettings
 from numerate.losses.kernels import distances, gram_matrix
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 gaussian_ce_loss = soft_target_loss
 
@@ -42,7 +45,7 @@ class GaussianCELoss(SoftTargetLoss):
     """
 
     name = "gaussian_ce"
-    sees = "How much the bars differ from a bell around the target: certainty is not the best answer."
+    sees = "Divergence of the bars from a Gaussian around the target: a one-hot prediction is not optimal."
 
     def __init__(self, vocab: NumericVocab, sigma: float = 1.0, **shared: Unpack[TokenSettings]) -> None:
         super().__init__(vocab, **shared)

@@ -1,4 +1,4 @@
-"""Kernels over the values of numeric tokens, and the matrices that they give.
+"""Kernels over the values of numeric tokens, and their gram matrices.
 
 A kernel is the similarity of two values; the matrix K ``[N, N]`` of all pairs is the *gram*. With d = |v_i - v_j|:
 
@@ -24,7 +24,7 @@ Kernel = Literal["gaussian", "laplacian", "energy"]
 Ablation = Literal["random", "shuffled"]
 
 KERNELS: dict[Kernel, Callable[[Tensor, float], Tensor]] = {
-    "gaussian": lambda d, sigma: torch.exp(-(d / sigma).square() / 2),  # in this order, or a small sigma gives 0 / 0
+    "gaussian": lambda d, sigma: torch.exp(-(d / sigma).square() / 2),  # d² / sigma² would be 0 / 0 for a small sigma
     "laplacian": lambda d, sigma: torch.exp(-d / sigma),
     "energy": lambda d, sigma: 1 - d / d.max().clamp_min(torch.finfo(d.dtype).tiny),
 }
@@ -36,10 +36,10 @@ def distances(values: Tensor) -> Tensor:
 
 
 def squashed(distance: Tensor, squash: float | None) -> Tensor:
-    """Rescale distances so that the smallest above zero becomes 1 and the largest ``squash``; zero stays zero. None: do not.
+    """Map distances linearly so that the smallest positive one is 1 and the largest ``squash``; zero stays zero. None: off.
 
     The published SMMD and ``ntloss`` code do this so that one σ suits both ten digits and a thousand tokens. ``squash`` must
-    be > 1, as in ``ntloss``; the published SMMD code takes a factor <= 1 as off.
+    be > 1, as in ``ntloss``; the published SMMD code treats a factor <= 1 as off.
     """
     if squash is None:
         return distance
@@ -58,7 +58,7 @@ def gram_matrix(distance: Tensor, kernel: Kernel = "gaussian", sigma: float | Se
     check_choice("kernel", kernel, choices(Kernel))
     sigmas = [check_number("sigma", s, above=0.0) for s in (sigma if isinstance(sigma, list | tuple) else [sigma])]
     if not sigmas:
-        raise ValueError("sigma=() is empty: expected a number > 0, or several.")
+        raise ValueError("sigma=() is empty: expected a number > 0, or a sequence of them.")
     total = KERNELS[kernel](distance, sigmas[0])
     for s in sigmas[1:]:  # one at a time: there may be hundreds
         total += KERNELS[kernel](distance, s)
@@ -66,12 +66,12 @@ def gram_matrix(distance: Tensor, kernel: Kernel = "gaussian", sigma: float | Se
 
 
 def shuffled_values(values: Tensor, seed: int) -> Tensor:
-    """Return a random permutation of the values: the gram keeps its spectrum and loses its meaning."""
+    """Return a random permutation of the values: the gram keeps its spectrum but ignores the number line."""
     return values[torch.randperm(values.shape[0], generator=torch.Generator().manual_seed(seed))]
 
 
 def random_gram(size: int, seed: int, features: int = 4, power: int = 5) -> Tensor:
-    """Return a gram without any values: products of random sign vectors, to an odd power (SMMD, appendix C.4)."""
+    """Return a gram that ignores the values: products of random sign vectors, to an odd power (SMMD, appendix C.4)."""
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(0, 2, (size, features), generator=generator, dtype=torch.float32).double() * 2 - 1
     unit = F.normalize(signs, dim=1)
@@ -79,12 +79,12 @@ def random_gram(size: int, seed: int, features: int = 4, power: int = 5) -> Tens
 
 
 def check_gram(gram: Tensor, size: int) -> Tensor:
-    """Return a user's gram (``kernel=``) as float64; raise unless it is ``[N, N]``, symmetric and positive semi-definite."""
+    """Return a custom gram (``kernel=``) as float64; raise unless it is ``[N, N]``, symmetric and positive semi-definite."""
     if gram.shape != (size, size):
         raise ValueError(f"kernel has shape {tuple(gram.shape)}: expected [{size}, {size}], one row per numeric token.")
     matrix = gram.detach().double().cpu()
     if not bool(matrix.isfinite().all()):
-        raise ValueError("kernel holds NaN or inf: expected finite similarities.")
+        raise ValueError("kernel contains NaN or inf: expected finite similarities.")
     if not torch.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * float(matrix.abs().max())):
         gap = float((matrix - matrix.T).abs().max())
         raise ValueError(f"kernel is not symmetric (entries differ by {gap:.3g}): expected K == K.T; use (K + K.T) / 2.")
@@ -93,6 +93,6 @@ def check_gram(gram: Tensor, size: int) -> Tensor:
     if lowest < -1e-6 * max(1.0, float(matrix.abs().max())):
         raise ValueError(
             f"kernel is not positive semi-definite (lowest eigenvalue {lowest:.3g}): expected K = F F' for some features F. "
-            "A wrong answer could lower such a loss; add a multiple of the identity or build K from features."
+            "A wrong prediction could have a negative cost; add a multiple of the identity or build K from features."
         )
     return matrix

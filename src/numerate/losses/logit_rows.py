@@ -1,4 +1,4 @@
-"""Arithmetic on rows of logits that losses and operators share."""
+"""Operations on rows of logits, shared by losses and operators."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def take(flat: Tensor, rows: Tensor | None) -> Tensor:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which losses are computed: float64 for float64 logits, else float32."""
+    """Return the compute dtype: float64 for float64 logits, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def divide(total: Tensor, count: Tensor | float) -> Tensor:
-    """Return ``total / count``; where the count is zero, ``total`` itself, which stays connected to the graph."""
+    """Return ``total / count``, or ``total`` if the count is zero; either way connected to the graph."""
     if not isinstance(count, Tensor):
         return total / (count if count > 0 else 1)
     return total / torch.where(count > 0, count, 1).to(total.dtype)
@@ -31,12 +31,12 @@ def residual(z: Tensor, target: Tensor) -> Tensor:
 
 
 def by_mean(p: Tensor, values: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
-    """Return the gradient ``[P, N]`` by logits of ``slope · mean``: the mean ``[P]`` of ``values [P, N]`` under softmax ``p``."""
+    """Return the gradient ``[P, N]`` of ``slope · mean`` w.r.t. the logits; ``mean [P]`` is that of ``values [P, N]`` under p."""
     return p * (values - mean[:, None]).mul_(slope[:, None])
 
 
 def reads_freely(tensor: Tensor) -> bool:
-    """Return whether a shape may depend on the values of a tensor: on a CPU, where reading them waits for nothing."""
+    """Whether shapes may depend on the values of a tensor: on a CPU, where reading them needs no sync."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -52,34 +52,34 @@ def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
     if labels.device.type == "cpu":
         if bool(wrong.any()):
             raise ValueError(
-                f"labels holds {int(labels[wrong][0])}: expected token ids in [0, {vocab_size}) or "
-                f"ignore_index={ignore_index}. Is this another tokenizer's text, or another ignore_index?"
+                f"labels contains {int(labels[wrong][0])}: expected token ids in [0, {vocab_size}) or "
+                f"ignore_index={ignore_index}. Check that the labels come from this model's tokenizer and use this ignore_index."
             )
     else:  # no sync
-        torch._assert_async(~wrong.any(), f"labels holds ids outside [0, {vocab_size}) that are not ignore_index")
+        torch._assert_async(~wrong.any(), f"labels contains ids outside [0, {vocab_size}) that are not ignore_index")
 
 
 def refuse_second_derivative() -> None:
     """Raise in a backward pass that runs with ``create_graph=True``."""
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "second derivatives of this loss are not available (create_graph=True): its gradient is written by hand. "
-            "Use F.cross_entropy and the numeric loss on float32 logits, which autograd differentiates twice."
+            "second derivatives of this loss are not available (create_graph=True): its backward pass is not differentiable. "
+            "Use F.cross_entropy and the numeric loss on float32 logits, which autograd can differentiate twice."
         )
 
 
 def log_sum_exp(x: Tensor) -> Tensor:
     """Return the log-sum-exp ``[P]`` of ``x [P, N]``, in float64 for any dtype of ``x``.
 
-    In float32 the rounding of a log-sum-exp near 50 alone changes a probability by four parts in a million. Here the
-    maximum is exact and only the sum is rounded.
+    In float32, rounding a log-sum-exp near 50 changes a probability by four parts in a million. Here the maximum is exact and
+    only the sum is rounded.
     """
     peak = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)  # [P, 1]
     return (x - peak).exp().sum(-1).double().log() + peak[:, 0].double()
 
 
 class _Rest(torch.autograd.Function):
-    """:func:`rest_of_rows`, a chunk of rows at a time, forward and backward."""
+    """:func:`rest_of_rows`, computed in chunks of rows, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class _Rest(torch.autograd.Function):
 
 
 def _without(rows: Tensor, columns: Tensor) -> Tensor:
-    """Return ``rows [P, V]`` in float32 or wider, with the lowest finite number in the given columns."""
+    """Return ``rows [P, V]`` in float32 or wider, with the given columns set to the lowest finite number."""
     taken = torch.zeros(rows.shape[-1], dtype=torch.bool, device=rows.device).index_fill(0, columns, True)
     wider = rows.to(wide(rows.dtype))
     return torch.where(taken, torch.finfo(wider.dtype).min, wider)
@@ -109,7 +109,7 @@ def _without(rows: Tensor, columns: Tensor) -> Tensor:
 def rest_of_rows(flat: Tensor, rows: Tensor | None, columns: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the log-sum-exp ``[P]``, float64, of the given rows of ``flat [R, V]`` without ``columns``.
 
-    Rows that are masked may hold anything.
+    Masked rows may contain any values.
     """
     if torch.compiler.is_compiling():
         others = _without(take(flat, rows), columns)
@@ -120,7 +120,7 @@ def rest_of_rows(flat: Tensor, rows: Tensor | None, columns: Tensor, mask: Tenso
 def rest_of(z: Tensor, lse: Tensor) -> Tensor:
     """Return :func:`rest_of_rows` from the columns' logits ``z [P, N]`` and the log-sum-exp ``[P]`` of whole rows.
 
-    A difference of two rounded numbers: less exact than :func:`rest_of_rows`, and at best as exact as ``lse``.
+    Subtracts two rounded numbers: less accurate than :func:`rest_of_rows`, and at best as accurate as ``lse``.
     """
     lse = lse.double()
     share = -torch.expm1((log_sum_exp(z) - lse).clamp_max(0.0))  # probability of the rest in the row
@@ -134,7 +134,7 @@ def chunk_rows(flat: Tensor, elements: int = 1 << 22) -> int:
 
 
 def row_chunks(flat: Tensor, rows: Tensor | None) -> list[Any]:
-    """Return indices of :func:`chunk_rows` rows of ``flat [R, V]`` at a time, of the given rows or of all; at least one index."""
+    """Return indices that split the given rows of ``flat [R, V]``, or all, into chunks of :func:`chunk_rows`; at least one."""
     step = chunk_rows(flat)
     if rows is not None:
         return list(rows.split(step))

@@ -1,4 +1,4 @@
-"""Label smoothing that prefers neighbours: most of the target is on the true token, a little is spread over the others.
+"""Distance-aware label smoothing: most target mass on the true token, the rest spread over the others, more on near ones.
 
     - Σ_i q_i log p_i,    q = (1 - η) e_t + η ψ(· | t),    p over the whole vocabulary
 
@@ -7,14 +7,14 @@
     poisson      ψ ∝ Poisson(t) over ranks      η = 0.02
     uniform      ψ = 1 / N                      η = 0.05
 
-Wang et al., ICCV 2025. The exact parameters of its binomial and Poisson targets are not published; here their mean is the
-rank of the target.
+Wang et al., ICCV 2025. The paper does not give the parameters of its binomial and Poisson targets; here their mean is the rank
+of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from numerate.losses.base import TokenSettings
 from numerate.losses.kernels import distances
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Spread = Literal["triangular", "binomial", "poisson", "uniform"]
 
@@ -50,12 +53,12 @@ SPREADS: dict[Spread, tuple[float, Callable[[Tensor], Tensor]]] = {
 
 
 class NeighbourSmoothingLoss(SoftTargetLoss):
-    """Cross-entropy with some of the target on neighbours; the formula is above.
+    """Cross-entropy with some of the target mass on neighbouring values; the formula is above.
 
     Args:
         vocab: the numeric tokens.
-        spread: the shape of ψ.
-        eta: how much of the target is spread; None: the paper's value for that shape.
+        spread: shape of ψ.
+        eta: share of the target mass that is spread; None: the paper's value for that shape.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
@@ -66,7 +69,7 @@ class NeighbourSmoothingLoss(SoftTargetLoss):
     """
 
     name = "neighbour_smoothing"
-    sees = "Cross-entropy, with a little of the target on all other digits, more on those near it."
+    sees = "Cross-entropy with a little of the target mass on other digits, more on near ones."
 
     def __init__(
         self, vocab: NumericVocab, spread: Spread = "triangular", eta: float | None = None, **shared: Unpack[TokenSettings]

@@ -1,26 +1,26 @@
-"""NTIL, Numerical Token Integrity Loss: earth mover's distance of the digits, weighted by place, plus the error of the number.
+"""NTIL, Numerical Token Integrity Loss: place-weighted earth mover's distance of the digits, plus the error of the number.
 
-For a number of n digits, X as predicted and Y as labelled:
+For a number of n digits, X predicted and Y true:
 
-    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits to its right, 15 at most
+    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits to its right, at most 15
     relative    |X - Y| / (max(X, Y) + ε)
     magnitude   log (max(X, Y) + ε) / (min(X, Y) + ε)
     ntil        emd_weight · emd + alpha · relative + beta · magnitude
 
-X has the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
-ε is one unit of the label's last place: 1 for integers, as in the published code; at least 1e-15 of the leading place.
+X takes the argmax token at every place; its gradient is that of the softmax at temperature tau (straight-through).
+ε is one unit in the last place of the label: 1 for integers, as in the published code; at least 1e-15 of the leading place.
 
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
 
-The published code reads integers only: a point splits a number in two, so that for 0.98 a 1.01 costs more than a 1.98.
-``numbers="values"``, the default, reads the point and multi-digit tokens; the sign is left to cross-entropy.
-``variant="released"`` computes what the published code computes.
+Known weakness: the published code supports integers only. A decimal point splits a number in two, so that for the label 0.98,
+1.01 costs more than 1.98. The default, ``numbers="values"``, supports decimals and multi-digit tokens; the sign is left to
+cross-entropy. ``variant="released"`` reproduces the published code.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
 Average = Literal["number", "sequence"]
 
 
@@ -44,12 +47,12 @@ def relative_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
 
 
 def magnitude_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
-    """Return the logarithm of the ratio of two numbers ``[S]``, the larger by the smaller."""
+    """Return the logarithm of the ratio of two numbers ``[S]``, larger over smaller."""
     return ((torch.maximum(guess, value) + eps) / (torch.minimum(guess, value) + eps)).log()
 
 
 def whole_slope(guess: Tensor, value: Tensor, eps: Tensor, alpha: float, beta: float) -> Tensor:
-    """Return the derivative by ``guess [S]`` of ``alpha · relative + beta · magnitude``; 0 where the guess is right."""
+    """Return the derivative of ``alpha · relative + beta · magnitude`` w.r.t. ``guess [S]``; 0 where the guess is correct."""
     relative = torch.where(guess > value, (value + eps) / (guess + eps).square(), 1 / (value + eps))
     return (guess - value).sign() * (alpha * relative + beta / (guess + eps))
 
@@ -74,29 +77,29 @@ class NTILLoss(NumberLevelLoss):
         vocab: the numeric tokens.
         alpha: weight of the relative error; 0: off.
         beta: weight of the magnitude error; 0: off.
-        sigma: each further place has ``1 + sigma`` times the weight of the one before; 0: equal weights.
+        sigma: each place to the left has ``1 + sigma`` times the weight; 0: equal weights.
         emd_weight: weight of the earth mover's distance; 0: off.
         tau: temperature of the straight-through softmax.
-        noise: scale of Gumbel noise on the logits of that softmax. None: 0, which keeps the loss deterministic; 0.01 for
+        noise: scale of Gumbel noise on the logits of that softmax. None: 0 (deterministic), or 0.01 for
             ``variant="released"``.
-        numbers: ``"values"`` (point, multi-digit tokens) or ``"runs"`` of digits. None: ``"values"``; ``"runs"`` for
+        numbers: ``"values"`` (decimals, multi-digit tokens) or ``"runs"`` of digits. None: ``"values"``, or ``"runs"`` for
             ``variant="released"``.
-        average: the mean is over each ``"number"``, or over each ``"sequence"`` and then over all sequences, also those without
-            numbers. None: ``"number"``; ``"sequence"`` for ``variant="released"``.
-        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what the published code computes:
-            single digits, and the defaults above.
+        average: average over each ``"number"``, or over each ``"sequence"`` and then over all sequences, including those
+            without numbers. None: ``"number"``, or ``"sequence"`` for ``variant="released"``.
+        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: reproduces the published code: single
+            digits, and the defaults above.
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
 
     Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> logits = torch.full((3, 10), -40.0)
-        >>> logits[[0, 1, 2], [1, 9, 9]] = 40.0  # says 199
+        >>> logits[[0, 1, 2], [1, 9, 9]] = 40.0  # predicts 199
         >>> NTILLoss(vocab, emd_weight=0, beta=0, alpha=1)(logits, torch.tensor([2, 0, 0]))  # 1 / (200 + 1)
         tensor(0.0050)
     """
 
     name = "ntil"
-    sees = "How far the mass has to travel, plus the relative error of the likeliest number."
+    sees = "Expected distance of each digit, plus the relative error of the most likely number."
     distance: Tensor
     amounts: Tensor
 
@@ -120,9 +123,7 @@ class NTILLoss(NumberLevelLoss):
             vocab = check_vocab(vocab).restrict(digits_only=True)
         super().__init__(vocab, **shared)
         if bool((vocab.values < 0).any()):
-            raise ValueError(
-                "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
-            )
+            raise ValueError("vocab has values below 0: expected values >= 0, because NTIL compares magnitudes; use NumberLoss.")
         self.variant: Variant = variant
         self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_FACTOR)
         self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
@@ -134,7 +135,7 @@ class NTILLoss(NumberLevelLoss):
         self.average: Average = average if average is not None else "sequence" if released else "number"
         check_choice("numbers", self.numbers, choices(Numbers))
         check_choice("average", self.average, choices(Average))
-        # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.
+        # Distances in units of the label token's leading digit, so that a three-digit token costs as much as three digits.
         unit = torch.pow(10.0, vocab.widths.double() - 1)
         self.keep_matrix("distance", distances(vocab.values) / unit[:, None])
         self.check_scale(self.distance)
@@ -142,28 +143,28 @@ class NTILLoss(NumberLevelLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
-        """Return the loss with ``variant="released"``: exactly what the published code computes.
+        """Return the loss with ``variant="released"``, which reproduces the published code.
 
-        Its EMD-only version is ``released(vocab, alpha=0, beta=0, sigma=0)``.
+        Its EMD-only variant is ``released(vocab, alpha=0, beta=0, sigma=0)``.
         """
         return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
-        """Good for every vocabulary; the published code reads single digits only."""
-        return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
+        """Good for every vocabulary; the published code supports single digits only."""
+        return ("good", "") if vocab.is_single_digits else ("good", "the published code supports single digits only")
 
     def number_rows(self, z: Tensor, rest: Tensor | None, targets: NumberTargets) -> Tensor:
-        """Return each row's share ``[P]`` of the total: its EMD, and at the first digit the error of the number."""
+        """Return each row's share ``[P]`` of the total: its EMD, plus the error of the number at its first digit."""
         spans = targets.spans
         z = targets.blank(z)
         emd_share, whole_share = self._shares(targets)
         emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double()
         _, mean, hard, scale = self._digits(z, targets)
-        straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
+        straight = hard + (mean - mean.detach())  # value of the argmax token, gradient of the mean
         whole = self._whole(*self._predicted(straight, scale, targets))  # [slots]
         whole_share = torch.where(spans.is_start, whole_share, 0.0)
-        # Rows of no number read the first one, which may be NaN.
+        # Rows outside numbers index the first number, which may be NaN.
         whole = torch.where(spans.is_start, whole_share * targets.per_row(whole), 0.0)
         cost = (emd_share * emd + whole).to(z.dtype)
         if self.outside == "penalize":
@@ -175,7 +176,7 @@ class NTILLoss(NumberLevelLoss):
 
     @property
     def replayable(self) -> bool:
-        """True with a written-out gradient, no noise, and no means over sequences."""
+        """True with an analytic gradient, no noise, and averages over numbers."""
         return self.outside == "ignore" and self.noise == 0 and self.average == "number"
 
     def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
@@ -194,7 +195,7 @@ class NTILLoss(NumberLevelLoss):
         return (emd_share * emd + whole).sum().to(z.dtype), dz
 
     def _shares(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
-        """Return the factors of each row's EMD, and of the error of its number, in the total: ``[P]`` each, float64."""
+        """Return the weights of each row's EMD and of its number's error in the total: ``[P]`` each, float64."""
         spans = targets.spans
         by_number = self.average == "number"
         unit, size = (targets.group, targets.slots) if by_number else (targets.sequence, targets.shape[:-1].numel())
@@ -208,11 +209,11 @@ class NTILLoss(NumberLevelLoss):
         return emd_share * weights, whole_share * weights
 
     def _digits(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the softmax at tau ``[P, N]``, each token's mean and likeliest amount ``[P]``, and their scale ``[P]``."""
+        """Return the softmax at tau ``[P, N]``, each token's mean and argmax amount ``[P]``, and their scale ``[P]``."""
         noisy = z
         if self.noise > 0:
             noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
-        # Below the largest, or a logit near the dtype's limit would overflow.
+        # Relative to the maximum: a logit near the dtype's limit would overflow.
         soft = ((noisy - noisy.detach().amax(-1, keepdim=True)) / self.tau).softmax(-1)
         mean = mean_amount(soft, self.matrix("amounts", z.dtype), targets.spans)
         hard = self.amounts[targets.spans.is_fraction.long(), noisy.detach().argmax(-1)]
@@ -221,7 +222,7 @@ class NTILLoss(NumberLevelLoss):
     def _predicted(self, amounts: Tensor, scale: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
         spans = targets.spans
-        # At least 1e-15 of the leading place: float64 would round a smaller ε away.
+        # At least 1e-15 of the leading place: float64 would lose a smaller ε.
         ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
         eps = torch.where(spans.is_start, ulp, 0.0)
         label = label_amounts(self.amounts, targets)

@@ -1,15 +1,15 @@
-"""NTL, Number Token Loss: a regression loss on the value that the numeric tokens predict.
+"""NTL, Number Token Loss: a regression loss on the values of the numeric tokens.
 
 With ŷ = Σ_i p_i v_i over the numeric tokens:
 
     was      Σ_i p_i |v_i - y|              earth mover's distance, the default of the paper
-    mse      (ŷ - y)²                       blind to spread: half on 3 and half on 5 costs nothing for 4
+    mse      (ŷ - y)²                       ignores spread: for 4, half the mass on 3 and half on 5 costs nothing
     mae      |ŷ - y|
     huber    ½ (ŷ - y)² below 1, |ŷ - y| - ½ above
     number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j over the tokens j of the number
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
-arXiv:2411.02083. The published code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
+arXiv:2411.02083. The published code is the package ``ntloss``; its ``reweigh`` is ``outside="penalize"`` here.
 docs/papers.md lists all differences.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,10 @@ from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import Numbers
 from numerate.vocab import NumericVocab
 
-_EPS = torch.finfo(torch.float32).eps  # ε of ``number``, as published, in units of the leading place
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+_EPS = torch.finfo(torch.float32).eps  # ε of ``kind="number"`` as published, in units of the leading place
 
 NTLKind = Literal["was", "mse", "mae", "huber", "number"]
 
@@ -55,35 +58,35 @@ def ntl_number_loss(guess: Tensor, value: Tensor, eps: float) -> Tensor:
 
 
 def ntl_number_slope(guess: Tensor, value: Tensor, eps: float) -> Tensor:
-    """Return the derivative of :func:`ntl_number_loss` by ``guess [S]``; 0 at the value."""
+    """Return the derivative of :func:`ntl_number_loss` w.r.t. ``guess [S]``; 0 where the guess is correct."""
     total = guess.abs() + value.abs() + eps
     return ((guess - value).sign() - (guess - value).abs() * guess.sign() / total) / total
 
 
 def released_tokens(vocab: NumericVocab) -> NumericVocab:
-    """Keep the tokens that ``ntloss`` reads: those without a leading space."""
+    """Keep the tokens that ``ntloss`` supports: those without a leading space."""
     kept = tuple(token for token in vocab.tokens if not token.text.startswith(" "))
     if not kept:
         raise ValueError(
-            "vocab has only numeric tokens that begin with a space, which ntloss does not take: expected some without; "
+            "vocab has only numeric tokens with a leading space, which ntloss does not support: expected some without; "
             "use NTLLoss(vocab, reweigh=True)."
         )
     return replace(vocab, tokens=kept)
 
 
 class NTLLoss(NumericLoss):
-    """Number Token Loss; the formulas are above. The result has the class of its kind: ``kind="mse"`` gives an NTLMSELoss.
+    """Number Token Loss; the formulas are above. Returns the subclass of its kind: ``kind="mse"`` gives an NTLMSELoss.
 
     Args:
         vocab: the numeric tokens.
         kind: ``"was"`` (the default), ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for complete numbers.
-        reweigh: the published name for ``outside="penalize"``.
+        reweigh: the published name of ``outside="penalize"``.
         squash: rescale distances to 1..squash, a number > 1, as in ``ntloss``; None: off. ``kind="was"`` only.
-        numbers: what a number is, for ``kind="number"`` and for ``places``: ``"values"`` (point, multi-digit tokens) or
-            ``"runs"`` of digits. None: ``"values"``; ``"runs"`` for ``variant="released"``.
-        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what ``ntloss`` computes: tokens
-            without a leading space, and ``reweigh=True``; ``kind="number"`` charges the mass outside at the first digit only.
-        digit_level: keep only the ten digits. None: True for ``variant="released"``.
+        numbers: definition of a number, for ``kind="number"`` and ``places``: ``"values"`` (decimals, multi-digit tokens) or
+            ``"runs"`` of digits. None: ``"values"``, or ``"runs"`` for ``variant="released"``.
+        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: reproduces ``ntloss``: tokens without a
+            leading space, and ``reweigh=True``; ``kind="number"`` penalizes mass outside at the first digit only.
+        digit_level: keep only the ten digits. None: False, or True for ``variant="released"``.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
@@ -96,13 +99,13 @@ class NTLLoss(NumericLoss):
     """
 
     name = "ntl_was"
-    sees = "How far the mass has to travel to the target, as emd."
+    sees = "Expected distance to the target, the same as emd."
     kind: ClassVar[NTLKind] = "was"
 
     def __new__(cls, vocab: Any = None, kind: Any = None, *args: Any, **settings: Any) -> Self:
-        """Choose the class by ``kind``."""
+        """Return an instance of the subclass of ``kind``."""
         chosen = KINDS.get(kind, cls) if cls is NTLLoss and isinstance(kind, str) else cls
-        return cast(Self, super().__new__(chosen))
+        return cast("Self", super().__new__(chosen))
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class NTLLoss(NumericLoss):
         outside = shared.get("outside")
         if reweigh is not None and outside is not None and (outside == "penalize") != reweigh:
             raise ValueError(
-                f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
+                f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they are the same setting."
             )
         if outside is None and (released if reweigh is None else reweigh):
             shared["outside"] = "penalize"
@@ -141,24 +144,24 @@ class NTLLoss(NumericLoss):
         self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
         check_choice("numbers", self.numbers, choices(Numbers))
         if squash is not None and self.kind != "was":
-            raise ValueError(f"squash={squash!r} has no meaning for kind={self.kind!r}: expected kind='was', or no squash.")
+            raise ValueError(f"squash={squash!r} does not apply to kind={self.kind!r}: expected kind='was', or squash=None.")
         self._prepare(squash)
 
     def _prepare(self, squash: float | None) -> None:
-        """Compute the buffers of the kind."""
+        """Compute the buffers of this kind."""
         distance = squashed(distances(self.vocab.values), squash)
         self.keep_matrix("distance", distance)
         self.set_worst(distance.max())
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
-        """Return the loss with ``variant="released"``: exactly what ``ntloss`` computes."""
+        """Return the loss with ``variant="released"``, which reproduces ``ntloss``."""
         return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair for a wide range of values: distances grow with it."""
-        return wide_range_advice(vocab, "squash=9 keeps them in bounds")
+        return wide_range_advice(vocab, "squash=9 bounds them")
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`~numerate.losses.emd.emd_loss`."""
@@ -166,7 +169,7 @@ class NTLLoss(NumericLoss):
 
 
 class _MeanLoss(NTLLoss):
-    """NTL of the predicted mean; subclasses say of which kind."""
+    """NTL of the predicted mean; subclasses set the kind."""
 
     def _prepare(self, squash: float | None) -> None:
         low, high = self.vocab.values[0], self.vocab.values[-1]
@@ -188,7 +191,7 @@ class NTLMSELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mse"``."""
 
     name = "ntl_mse"
-    sees = "Only the mean of the bars, squared error: half on 3 and half on 5 is a perfect 4."
+    sees = "Only the mean of the bars, squared error: half on 3 and half on 5 counts as a perfect 4."
     kind = "mse"
 
     @classmethod
@@ -202,7 +205,7 @@ class NTLMAELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mae"``."""
 
     name = "ntl_mae"
-    sees = "Only the mean of the bars, absolute error: half on 3 and half on 5 is a perfect 4."
+    sees = "Only the mean of the bars, absolute error: half on 3 and half on 5 counts as a perfect 4."
     kind = "mae"
 
 
@@ -210,7 +213,7 @@ class NTLHuberLoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="huber"``."""
 
     name = "ntl_huber"
-    sees = "Only the mean of the bars: squared error when near, absolute error when far."
+    sees = "Only the mean of the bars: squared error for small errors, absolute error for large ones."
     kind = "huber"
 
 
@@ -218,7 +221,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     """:class:`NTLLoss` with ``kind="number"``."""
 
     name = "ntl_number"
-    sees = "Only the mean number, relative to its size: 1 for 2 is worse than 8 for 9."
+    sees = "Only the mean, relative to its size: predicting 1 for 2 costs more than 8 for 9."
     kind = "number"
 
     def _prepare(self, squash: float | None) -> None:
@@ -242,7 +245,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
 
     @property
     def replayable(self) -> bool:
-        """True with a written-out gradient."""
+        """True with an analytic gradient."""
         return self.outside == "ignore"
 
     def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
@@ -253,7 +256,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
         if (weights := targets.number_weights) is not None:
             cost, slope = cost * weights, slope * weights
-        # Rows of no number take their slope from the first one, which may be NaN.
+        # Rows outside numbers index the first number, which may be NaN.
         slope = targets.blank(targets.per_row(slope) * scale).to(z.dtype)
         dz = by_mean(p, self.matrix("amounts", z.dtype)[targets.spans.is_fraction.long()], mean, slope)
         return cost.sum().to(z.dtype), dz
@@ -265,7 +268,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         return p, mean, targets.blank(token_scale(targets.spans, self.widths[targets.index]))
 
     def _predicted(self, mean: Tensor, scale: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
-        """Return predicted and true numbers ``[slots]`` in units of the leading place, so that any length fits float64."""
+        """Return predicted and true numbers ``[slots]`` in units of the leading place: any length fits float64."""
         label = label_amounts(self.matrix("amounts", mean.dtype), targets)
         totals = targets.sum(torch.stack([mean, label], -1) * scale[:, None])
         return totals[:, 0], totals[:, 1]

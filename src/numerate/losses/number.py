@@ -1,31 +1,30 @@
-"""number: a kernel distance between the predicted NUMBER and the label, independent of its tokens.
+"""number: a kernel distance between the distribution over complete numbers and the label, independent of the tokenization.
 
-The published losses work token by token, or build a number from digits that were chosen one by one. For label 200 they
-charge 199 (three wrong digits) more than 190; for 0.98 the published NTIL charges 1.01 more than 1.98. This loss measures
-the number itself.
+The published losses work token by token, or build a number from separately chosen digits. For the label 200, 199 (three wrong
+digits) costs more than 190; for 0.98, the published NTIL charges 1.01 more than 1.98. This loss compares complete numbers.
 
-Under teacher forcing the tokens of a number are independent given the label's own prefix. So the predicted number
-X = Σ_j w_j v_j is a sum of independent parts, and its characteristic function is a product, cheap and without sampling:
+Under teacher forcing, the tokens of a number are independent given the label's prefix. The predicted number X = Σ_j w_j v_j is
+thus a sum of independent parts, and its characteristic function is a product that needs no sampling:
 
     φ(ω) = Π_j Σ_i p_ji exp(iω w_j v_i)           w_j: place of token j, in units of the number's leading place
     cost = Σ_k a_k |φ(ω_k) - exp(iω_k Y)|²        a_k ∝ ω_k^-β
 
-By Bochner's theorem that is the squared MMD between X and Y under the kernel Σ_k a_k cos(ω_k (x - y)): SMMD's kernel
-matching, at NTIL's level. With β = 1 the kernel is the energy distance's -|x - y| between the finest and the coarsest
-frequency, so a certain prediction costs what it is off by, in units of the leading place: 1 for 300 if the label is 200.
-As a kernel score it is proper: no distribution scores better on average than the true one. It is strictly proper if the
-numeric tokens have fewer distinct values than twice the frequencies.
+By Bochner's theorem this is the squared MMD between X and Y under the kernel Σ_k a_k cos(ω_k (x - y)): SMMD's kernel
+matching, at number level as in NTIL. With β = 1 the kernel approximates the energy distance's -|x - y| between the finest and
+the coarsest frequency, so a one-hot prediction costs its absolute error in units of the leading place: 1 for 300 if the label
+is 200. As a kernel score it is proper; it is strictly proper if the numeric tokens have fewer distinct values than twice the
+number of frequencies.
 
-- *Scale.* Only places relative to the leading one enter, so ten times the label and the prediction cost the same, and a
-  number of 300 digits is as safe as one of three.
-- *Sign.* Where a label begins, the model can predict a minus or a digit. With s the probability of minus against
-  that of a digit, the number is -X with probability s: φ becomes (1 - s) φ + s φ*.
-- *Point.* Before the point a token of another width counts by its value; after it, digits line up on the left: 6 in
-  place of 678 is 0.6.
-- *Length.* Where a first token is longer than the label's, the number gets longer. Beyond ten leading places its value
-  grows by ten for each further digit instead of tenfold: such an error is one of magnitude.
+- *Scale.* Only places relative to the leading one matter: scaling label and prediction by ten leaves the cost unchanged, and a
+  number may have 300 digits.
+- *Sign.* At the start of a label the model predicts a minus sign or a digit. With s the probability of the minus sign,
+  normalized over both, the number is -X with probability s: φ becomes (1 - s) φ + s φ*.
+- *Decimal point.* Before the point, a token of another width counts by its value; after it, digits are left-aligned: 6 in place
+  of 678 is 0.6.
+- *Length.* A first token longer than the label's makes the number longer. Beyond ten leading places, each further digit adds ten
+  to the value instead of multiplying it by ten, since such an error is one of magnitude.
 
-Three things are left to cross-entropy, to which this loss is added: digits more than ten places below the leading one, which
+Known weaknesses, left to the cross-entropy to which this loss is added: digits more than ten places below the leading one, which
 change the cost by less than one part in a million; the choice between ``.`` and a digit; and most of a label like 0.000123,
 whose digits are all far below its leading place.
 """
@@ -33,7 +32,7 @@ whose digits are all far below its leading place.
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -46,9 +45,12 @@ from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import put_by
 from numerate.vocab import NumericVocab
 
-PER_DECADE = 10  # frequencies per decade: a place ten times smaller is a shift of ten in the table of phases
-DEPTH = 10  # places below the leading one that are read
-_TINY = 1e-15  # added to φ, so that its logarithm has a gradient even where φ vanishes
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+PER_DECADE = 10  # frequencies per decade: the next place is a shift of ten in the table of phases
+DEPTH = 10  # number of places below the leading one that are scored
+_TINY = 1e-15  # added to φ, so that its logarithm has a gradient where φ is 0
 
 
 def number_loss(phi: Tensor, label_phi: Tensor, weight: Tensor) -> Tensor:
@@ -61,10 +63,10 @@ class NumberLoss(NumberLevelLoss):
 
     Args:
         vocab: the numeric tokens.
-        beta: exponent of the frequencies' weights ω^-beta. 1: the cost grows linearly with the error; towards 0, small
-            errors cost more.
+        beta: exponent of the frequencies' weights ω^-beta. 1: the cost is linear in the error; closer to 0, small errors cost
+            more.
         lowest: lowest frequency. Errors beyond about 1 / lowest leading places all cost the same.
-        frequencies: how many, ten per decade. 44 from 0.02 reach 400: errors below 1/400 of the leading place fade.
+        frequencies: number of frequencies, ten per decade. 44 from 0.02 reach 400, which resolves 1/400 of the leading place.
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
 
     Examples:
@@ -77,7 +79,7 @@ class NumberLoss(NumberLevelLoss):
     """
 
     name = "number"
-    sees = "The predicted number against the label at many scales: distance and spread."
+    sees = "The distribution over complete numbers at many scales: distance and spread."
     strictly_proper = True
     frequency: Tensor
     spectrum: Tensor
@@ -100,11 +102,11 @@ class NumberLoss(NumberLevelLoss):
         steps = torch.arange(frequencies, dtype=torch.float64)
         frequency = lowest * torch.pow(10.0, steps / PER_DECADE)
         weight = frequency**-self.beta
-        weight[0] /= 2  # the end of the range, as in the trapezoid rule
-        weight = weight / (2 - 2 * frequency.cos()).mul(weight).sum()  # a certain error of one leading place costs 1
+        weight[0] /= 2  # trapezoid rule
+        weight = weight / (2 - 2 * frequency.cos()).mul(weight).sum()  # an error of one leading place costs 1
         if not bool(weight.isfinite().all()):
             raise ValueError(
-                f"beta={beta!r}, lowest={lowest!r} and frequencies={frequencies!r} give weights that float64 cannot hold: "
+                f"beta={beta!r}, lowest={lowest!r} and frequencies={frequencies!r} give weights that overflow float64: "
                 "expected beta near 1 and lowest near 0.02."
             )
         self.keep("frequency", frequency)
@@ -112,46 +114,46 @@ class NumberLoss(NumberLevelLoss):
         self.frequencies = frequencies
         self.lead_widths = tuple(sorted({token.width for token in vocab.tokens})) if vocab.composes else ()
         self.keep("lead_boundaries", torch.tensor(self.lead_widths, dtype=torch.long))
-        self.keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a token that is not there
-        # A vocabulary of integers has one scale for all: the leading place of its largest.
+        self.keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a missing token
+        # An ordinal vocabulary has one scale for all values: the leading place of the largest.
         top = float(vocab.values.abs().max())
-        # 10 ** -324 is 0 in float64, which holds numbers of 5e-324.
+        # 10 ** -324 is 0 in float64, whose smallest number is 5e-324.
         self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top)) or top
         phases = self._phases(vocab, lowest).T  # [N, columns]
         self.keep_matrix("waves", torch.stack([phases.cos(), phases.sin()], -1).flatten(1))
         if vocab.minus_ids and vocab.composes:
             self.scores_signs = True
             self.read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
-        self.set_worst(4 * weight.sum())  # |φ| is at most 1, and so is the label's
+        self.set_worst(4 * weight.sum())  # |φ| <= 1 for prediction and label
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
-        """Return ω·u of every token: as a leading token of each width, then deeper, before and after the point.
+        """Return ω·u of every token: as a leading token of each width, then at lower places, before and after the point.
 
-        A place ten times smaller is a frequency ten times lower, so the deeper tokens share one table of frequencies
-        that reaches DEPTH decades further down.
+        A place ten times smaller is a frequency ten times lower, so the lower places share one table of frequencies that
+        extends DEPTH decades further down.
         """
         values, widths = vocab.values / self.unit, vocab.widths.double()
         rows = [self.frequency[:, None] * lead for lead in self._leads(vocab)]
         if self.lead_widths:
             span = DEPTH * PER_DECADE + self.frequencies
-            # A decade more after the point: the first digit of .5 counts in tenths of itself.
+            # One more decade after the point: the first digit of .5 counts in tenths.
             deep = lowest * torch.pow(10.0, (torch.arange(span + PER_DECADE, dtype=torch.float64) / PER_DECADE - DEPTH))
             rows += [deep[:span, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
         return torch.cat(rows)
 
     def _leads(self, vocab: NumericVocab) -> Tensor:
-        """Return the value ``[W, N]`` of every token in leading places, for labels that begin with a token of each width."""
+        """Return the value ``[W, N]`` of every token in leading places, for labels whose first token has each width."""
         unit = torch.tensor([self.unit * 10.0 ** (width - 1) for width in self.lead_widths or (1,)], dtype=torch.float64)
         lead = vocab.values / unit[:, None]
         return torch.where(lead > 10, 10 + 10 * torch.log10(lead.clamp_min(10.0) / 10), lead)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
-        """Good for every vocabulary; signs need a minus token."""
+        """Good for every vocabulary; signs need a token for the minus sign."""
         return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
 
     def blank_unread(self, z: Tensor, targets: NumberTargets) -> Tensor:
-        """Keep the rows of signs, which are masked but read."""
+        """Keep the rows of minus signs, which are masked but read."""
         return z if targets.rows is not None else torch.where(self.reads_rows(targets.spans)[:, None], z, 0.0)
 
     def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
@@ -165,7 +167,7 @@ class NumberLoss(NumberLevelLoss):
 
     @property
     def replayable(self) -> bool:
-        """True with a written-out gradient."""
+        """True with an analytic gradient."""
         return self.outside == "ignore"
 
     def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
@@ -185,7 +187,7 @@ class NumberLoss(NumberLevelLoss):
             cost, by_phi = cost * weights, by_phi * weights[:, None]
         by_flip = (by_phi.imag * phi.imag).sum(-1)  # [slots]
         by_phi = torch.complex(by_phi.real, by_phi.imag * flip[:, None])
-        # The derivative of a product by one token's φ is the product of all others.
+        # The derivative of the product w.r.t. one token's φ is the product of all others.
         by_token = targets.per_row(by_phi * phi.conj()) / token_phi.conj()
         by_wave = z.new_zeros((z.shape[0], waves.shape[1])).scatter_(-1, column, torch.view_as_real(by_token).flatten(1))
         by_p = by_wave @ waves.T  # [P, N]
@@ -208,7 +210,7 @@ class NumberLoss(NumberLevelLoss):
     def _token_phi(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the softmax ``[P, N]``, the columns of ``waves`` that each row reads, which rows count, and φ ``[P, K]``.
 
-        φ is 1 in rows that do not count: signs, powers of ten, and digits more than DEPTH places down.
+        φ is 1 in rows that do not count: signs, powers of ten, and digits more than DEPTH places below the leading one.
         """
         spans = targets.spans
         begins, counts = self._columns(targets)
@@ -221,12 +223,12 @@ class NumberLoss(NumberLevelLoss):
     def _label_phi(self, sign: Tensor, targets: NumberTargets, dtype: torch.dtype) -> Tensor:
         """Return φ of the label ``[slots, K, 2]``, computed in float64: its phases reach thousands of radians."""
         value = targets.sum(targets.spans.relative_values) * sign
-        # By a tensor: a GPU multiplies by the reciprocal of a number, which is infinite for the smallest ones.
+        # Divide by a tensor: for a Python number, a GPU multiplies by the reciprocal, which is inf for the smallest ones.
         phase = self.frequency * (value / torch.full_like(value, self.unit))[:, None]
         return torch.stack([phase.cos(), phase.sin()], -1).to(dtype)
 
     def _columns(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
-        """Return each row's first column in the table of phases ``[P]``, and the mask of rows at most DEPTH places down."""
+        """Return each row's first column in the table of phases ``[P]``, and the mask of rows within DEPTH places."""
         spans = targets.spans
         if not self.lead_widths:
             return torch.zeros_like(targets.index), spans.is_digit
@@ -241,11 +243,11 @@ class NumberLoss(NumberLevelLoss):
         return torch.where(spans.is_start & ~spans.is_fraction, lead, deep), spans.has_place & near
 
     def _signs(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the label's sign ``[slots]``, ±1, the probability of a negative prediction, and the rows that decide it."""
+        """Return the label's sign ``[slots]``, ±1, the probability of a negative prediction, and the rows that predict it."""
         spans = targets.spans
         negative = put_by(targets.first_group, spans.negative.to(z.dtype), targets.slots)
-        # The sign is decided at the label's minus, or at its first digit. A minus that is part of a longer token, as in "(-",
-        # leaves nothing to decide.
+        # The sign is predicted at the label's minus sign, or at its first digit if it has none. A minus inside a longer token,
+        # such as "(-", has no such position.
         decides = spans.is_sign | (spans.is_start & ~spans.negative)  # [P]
         if not self.scores_signs:
             return 1 - 2 * negative, negative, decides

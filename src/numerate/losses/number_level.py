@@ -1,8 +1,8 @@
-"""Number-level losses: what they share, and the arithmetic from tokens to numbers."""
+"""Base class of number-level losses, and the arithmetic from tokens to numbers."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,12 +13,15 @@ from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import NumberSpans, power_of_ten, sum_by
 from numerate.vocab import NumericVocab
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 class NumberLevelLoss(NumericLoss):
-    """A cost of each number. Subclasses write :meth:`number_cost`; the mean is over numbers.
+    """Base class of losses with one cost per number. Subclasses implement :meth:`number_cost`; the mean is over numbers.
 
-    A number's cost is at its first digit, and its position weight is that of its first digit. The settings ``places`` and
-    ``place_sigma`` do not apply: the place values of a number are powers of ten.
+    Cost and position weight of a number are those at its first digit. The settings ``places`` and ``place_sigma`` do not apply,
+    since place values are powers of ten.
     """
 
     level: ClassVar[LossLevel] = "number"
@@ -29,19 +32,19 @@ class NumberLevelLoss(NumericLoss):
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
-        """Names of all settings with their defaults."""
+        """Return all settings with their defaults."""
         return {name: default for name, default in super().settings().items() if name not in ("places", "place_sigma")}
 
     def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
         """Return the cost of each number ``[slots]`` from the logits ``[P, N]`` of all numbers' tokens.
 
-        ``targets.spans`` tells the place of each row; ``targets.sum`` adds up rows ``[P]`` to numbers ``[slots]``.
-        Slots without a number may have any finite cost.
+        ``targets.spans`` has the place of each row; ``targets.sum`` sums rows ``[P]`` to numbers ``[slots]``. Slots without a
+        number may have any finite cost.
         """
         raise NotImplementedError
 
     def number_rows(self, z: Tensor, rest: Tensor | None, targets: NumberTargets) -> Tensor:
-        """Return each row's share ``[P]`` of the total cost. Override it to spread the cost of a number over its digits."""
+        """Return each row's share ``[P]`` of the total cost. Override to spread the cost of a number over its digits."""
         z = self.blank_unread(z, targets)
         cost = self.number_cost(z, targets)
         if self.outside == "penalize":
@@ -55,7 +58,7 @@ class NumberLevelLoss(NumericLoss):
         return targets.blank(z)
 
     def mass_group(self, targets: NumberTargets) -> Tensor:
-        """Number ``[P]`` to which each row's mass outside is charged, -1 for none: all digits of a number by default."""
+        """Number ``[P]`` that each row's mass outside counts towards, -1 for none; by default all digits of a number do."""
         return targets.group
 
     def row_costs(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
@@ -63,11 +66,11 @@ class NumberLevelLoss(NumericLoss):
         return self.number_rows(z, rest, NumberTargets.of(targets))
 
     def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor] | None:
-        """Return the total cost and its gradient by ``z [P, N]``, written out for ``outside="ignore"``. None: use autograd."""
+        """Return the total cost and its analytic gradient w.r.t. ``z [P, N]`` for ``outside="ignore"``; None: use autograd."""
         return None
 
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Use :meth:`number_gradient`, unless mass outside the numeric tokens is charged."""
+        """Use :meth:`number_gradient`, unless mass outside the numeric tokens is penalized."""
         written = None if self.outside == "penalize" else self.number_gradient(z, NumberTargets.of(targets))
         return super().value_and_grad(z, rest, targets) if written is None else (*written, None)
 
@@ -82,7 +85,7 @@ class NumberLevelLoss(NumericLoss):
 
 
 def mean_log(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
-    """Mean ``[slots]`` of the logarithms ``[P]`` in each group: the product of masses would fade with a number's length."""
+    """Mean ``[slots]`` of the logarithms ``[P]`` in each group: a product of masses would vanish for long numbers."""
     totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
     return totals[:, 0] / totals[:, 1].clamp_min(1.0)
 
@@ -93,7 +96,7 @@ def token_amounts(vocab: NumericVocab) -> Tensor:
 
 
 def label_amounts(amounts: Tensor, targets: NumberTargets) -> Tensor:
-    """Amount ``[P]`` of each label, from the ``amounts [2, N]`` of predictions: a right one differs from it by exactly 0."""
+    """Amount ``[P]`` of each label, from the same ``amounts [2, N]``: a correct prediction differs from it by exactly 0."""
     return amounts[targets.spans.is_fraction.long(), targets.index]
 
 
@@ -105,7 +108,7 @@ def mean_amount(p: Tensor, amounts: Tensor, spans: NumberSpans) -> Tensor:
 def token_scale(spans: NumberSpans, width: Tensor) -> Tensor:
     """Factor ``[P]``, float64, that turns :func:`token_amounts` into units of the number's leading place.
 
-    Before the point a token counts by its value: ``6`` in place of ``45`` is 6. After it, digits line up on the left:
-    ``6`` in place of ``678`` is 0.6, that is 600 of its thousandths. ``width [P]`` is that of the label's token.
+    Before the point a token counts by its value: ``6`` in place of ``45`` is 6. After it, digits are left-aligned: ``6`` in
+    place of ``678`` is 0.6, or 600 thousandths. ``width [P]`` is the width of the label's token.
     """
     return spans.relative_place * torch.where(spans.is_fraction, torch.pow(10.0, width.double()), 1.0)

@@ -1,4 +1,4 @@
-"""The registry of losses: what the command line, the playground, the tests, the benchmarks and the documentation list."""
+"""The registry of losses, from which the command line, playground, tests, benchmarks and documentation take their lists."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeVar
 from numerate.losses.base import NumericLoss
 
 LOSSES: dict[str, type[NumericLoss]] = {}
-"""Every loss by its name: what `--loss` of the command line takes."""
+"""All losses by name, as ``--loss`` of the command line takes them."""
 Loss = TypeVar("Loss", bound=type[NumericLoss])
 
 
 def register(loss: Loss) -> Loss:
-    """Enter a loss in ``LOSSES`` under its ``name``, and return it: a decorator of its class.
+    """Class decorator that adds a loss to ``LOSSES`` under its ``name``.
 
-    A file in ``numerate/losses`` is imported with the package: its losses are registered without being named anywhere else.
+    All files in ``numerate/losses`` are imported with the package, so a new file needs no other entry.
 
     Raises:
-        TypeError: it is not a subclass of :class:`~numerate.losses.base.NumericLoss`.
-        ValueError: it has no name of its own, or another loss has that name.
+        TypeError: the class is not a subclass of :class:`~numerate.losses.base.NumericLoss`.
+        ValueError: it does not define a ``name``, or the name is taken.
     """
     if not (isinstance(loss, type) and issubclass(loss, NumericLoss)):
         raise TypeError(f"loss is {loss!r}: expected a subclass of NumericLoss.")
@@ -26,6 +26,6 @@ def register(loss: Loss) -> Loss:
     if not (isinstance(name, str) and name.isidentifier()):
         raise ValueError(f"name of {loss.__name__} is {name!r}: expected an identifier; set name = 'my_loss' in the class.")
     if LOSSES.get(name, loss) is not loss:
-        raise ValueError(f"name of {loss.__name__} is {name!r}: expected one that {LOSSES[name].__name__} does not have.")
+        raise ValueError(f"name of {loss.__name__} is {name!r}: already the name of {LOSSES[name].__name__}; choose another.")
     LOSSES[name] = loss
     return loss

@@ -1,4 +1,4 @@
-"""SMMD, Smooth Maximum Mean Discrepancy: a kernel distance between prediction and label, and a graph smoothness term.
+"""SMMD, Smooth Maximum Mean Discrepancy: a kernel distance between prediction and label, plus a graph smoothness term.
 
 With p the softmax over the numeric tokens, r = p - e_t, K the gram and D = diag(K·1):
 
@@ -8,16 +8,16 @@ With p the softmax over the numeric tokens, r = p - e_t, K the gram and D = diag
 
 Zuo, Yue, Zheng, Wang, Liu: Enhancing Numerical Prediction in LLMs via Smooth MMD Alignment, ICML 2026, arXiv:2606.27731.
 
-The paper's loss has two weaknesses. Tokens at the ends of the number line have fewer neighbours and so a smaller degree,
-which makes a far end cheaper than the middle: for label 0, a certain 9 costs less than a certain 6. And with ``squash`` on a
-thousand tokens the gram is flat near the target: off by 1 and off by 10 cost the same within 2 %.
-``variant="repaired"`` gives every token the mean degree, and averages sigmas 2, 20, 200, .. up to the range of values.
+Known weaknesses: tokens at the ends of the number line have fewer neighbours and thus a smaller degree, so that for the label 0,
+predicting 9 costs less than predicting 6. With ``squash`` on a thousand tokens, the gram is flat near the target: errors of 1
+and 10 cost the same within 2 %. ``variant="repaired"`` fixes both: it gives every token the mean degree, and averages the sigmas
+2, 20, 200, .. up to the range of values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,14 +38,17 @@ from numerate.losses.kernels import (
 from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
 
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
 Terms = Literal["smmd", "mmd", "smooth"]
 SMMDVariant = Literal["paper", "released", "repaired"]
 
 
 def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd") -> Tensor:
-    """Return M ``[N, N]`` of the cost ``r' M r``: ``(1 - alpha) K + alpha D``. ``degree [N]``: by default the gram's row sums.
+    """Return M ``[N, N]`` of the cost ``r' M r``: ``(1 - alpha) K + alpha D``. ``degree [N]`` defaults to the gram's row sums.
 
-    ``terms="smooth"`` is multiplied by alpha too, so that the two terms add up to ``"smmd"``.
+    ``terms="smooth"`` includes the factor alpha, so that the two terms add up to ``"smmd"``.
     """
     of_gram, of_degree = {"mmd": (1.0, 0.0), "smooth": (-alpha, alpha), "smmd": (1 - alpha, alpha)}[terms]
     matrix = of_gram * gram
@@ -73,7 +76,7 @@ class _QuadraticForm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        """Return ``2 M r``; computed again only for second derivatives."""
+        """Return ``2 M r``; recomputed only for second derivatives."""
         r, matrix, product = ctx.saved_tensors
         if torch.is_grad_enabled():
             product = r @ matrix
@@ -85,20 +88,20 @@ class SMMDLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens.
-        sigma: width of the kernel in units of value, or several, averaged. None: 2, or for ``variant="repaired"`` 2, 20,
-            200, .. up to the range of values.
+        sigma: width of the kernel in units of value, or several to average over. None: 2, or for ``variant="repaired"`` 2,
+            20, 200, .. up to the range of values.
         alpha: weight of the smoothness term. None: ``1 / (2 · mean degree)``.
         terms: ``"smmd"``, or one of its terms alone: ``"mmd"``, ``"smooth"``.
-        kernel: ``"gaussian"``, ``"laplacian"``, ``"energy"``, or your own gram ``[N, N]``.
-        squash: rescale distances to 1..squash, a number > 1; None: off. ``"auto"``: 9, which changes nothing for ten digits,
-            and None for ``variant="repaired"``. The published code takes a factor <= 1 as off.
-        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what the published code computes,
-            with the tokens ``0`` .. ``max_value`` without leading zero or space, and costs below 0 set to 0.
-            ``"repaired"``: see the top of this module.
-        ablation: ``"random"`` (a gram without values) or ``"shuffled"`` (values permuted), to see whether the number line
-            matters. A random gram has negative entries, and its smoothness term may fall below 0.
-        seed: of the ablation.
-        max_value: drop tokens of a larger value. None: keep all; 999 for ``variant="released"``.
+        kernel: ``"gaussian"``, ``"laplacian"``, ``"energy"``, or a custom gram ``[N, N]``.
+        squash: rescale distances to 1..squash, a number > 1; None: off. ``"auto"``: 9, which has no effect on ten digits, or
+            None for ``variant="repaired"``.
+        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: reproduces the published code: tokens
+            ``0`` .. ``max_value`` without leading zero or space, and costs below 0 set to 0. ``"repaired"``: fixes the two
+            weaknesses described at the top of this module.
+        ablation: controls without a number line: ``"random"`` (a gram that ignores the values) or ``"shuffled"`` (values
+            permuted). A random gram has negative entries, so its smoothness term may be below 0. None: off.
+        seed: seed of the ablation.
+        max_value: drop tokens of a larger value. None: keep all, or 999 for ``variant="released"``.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
@@ -112,7 +115,7 @@ class SMMDLoss(NumericLoss):
     """
 
     name = "smmd"
-    sees = "How similar each bar is to the target: near misses are cheap, all far misses cost about the same."
+    sees = "Similarity of each bar to the target: small errors cost little, all large errors about the same."
     strictly_proper = True
     gram: Tensor
     whole: Tensor
@@ -159,7 +162,7 @@ class SMMDLoss(NumericLoss):
         self.keep("gram", gram)
         whole = smmd_matrix(gram, self.alpha, degree, terms)
         self.keep_matrix("whole", whole)
-        # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
+        # Cost of a one-hot i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
         self.set_worst((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
 
     @staticmethod
@@ -179,14 +182,14 @@ class SMMDLoss(NumericLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
-        """Return the loss with ``variant="released"``: exactly what the published code computes."""
+        """Return the loss with ``variant="released"``, which reproduces the published code."""
         return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair for many values: the cost is flat near the target."""
         if vocab.size > 100:
-            return "fair", "flat near the target: variant='repaired' tells 1 from 10"
+            return "fair", "flat near the target: use variant='repaired', which separates errors of 1 and 10"
         return "good", ""
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
@@ -196,7 +199,7 @@ class SMMDLoss(NumericLoss):
 
 
 def decades(span: float, first: float = 2.0) -> tuple[float, ...]:
-    """Return 2, 20, 200, .. up to ``span``: every scale at which two values of that range can differ."""
+    """Return 2, 20, 200, .. up to ``span``."""
     sigmas = [first]
     while sigmas[-1] * 10 <= span:
         sigmas.append(sigmas[-1] * 10)

@@ -1,4 +1,4 @@
-"""Squared EMD: the squared gap between two cumulative distributions, over the distinct values in order.
+"""Squared EMD: the squared difference of two cumulative distributions, over the distinct values in order.
 
     Σ_i (CDF_p(i) - CDF_q(i))²
 
@@ -8,7 +8,7 @@ On a unit grid it is the CRPS, and half the MMD of the kernel -|x - y|.
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from numerate.losses.base import NumericLoss, Suitability, TokenSettings
 from numerate.losses.emd import wide_range_advice
 from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def cumulative_matrix(steps: Tensor) -> Tensor:
@@ -30,9 +33,9 @@ def cumulative_matrix(steps: Tensor) -> Tensor:
 
 
 def squared_emd_loss(logits: Tensor, target: Tensor, cumulative: Tensor) -> Tensor:
-    """Return the squared EMD ``[P]`` of logits ``[P, N]`` in the order of values, target ``[P]``, :func:`cumulative_matrix`.
+    """Return the squared EMD ``[P]`` of logits ``[P, N]`` ordered by value, target ``[P]`` and :func:`cumulative_matrix`.
 
-    A matrix product, since ``torch.compile`` gets the gradient of a ``cumsum`` wrong on a CPU.
+    Uses a matrix product because ``torch.compile`` computes a wrong gradient of ``cumsum`` on a CPU.
     """
     return (residual(logits, target) @ cumulative).square().sum(-1)
 
@@ -54,7 +57,7 @@ class SquaredEMDLoss(NumericLoss):
     """
 
     name = "squared_emd"
-    sees = "The squared gap between the cumulative distributions: how far the mass is, and whether on one side."
+    sees = "The squared difference of the cumulative distributions: distance, and whether the mass is on one side."
     strictly_proper = True
     cumulative: Tensor
 

@@ -1,18 +1,21 @@
-"""Targets: what the labels say about the rows of logits that a loss reads."""
+"""Targets: token, number and place of the label of each row of logits that a loss reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, put_by, sum_by
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Places = Literal["uniform", "exponential", "linear", "del"]
 
-DECIMAL_FACTOR = 1.02  # each digit after the point weighs this much less than the one before (DEL)
+DECIMAL_FACTOR = 1.02  # ratio of the weights of successive decimals (DEL)
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,15 @@ class Targets:
     shape: torch.Size  # of the labels
 
     def to(self, device: torch.device) -> Self:
-        """Copy to another device, in one transfer that does not block."""
+        """Copy to another device, in one non-blocking transfer."""
         if device == self.index.device:
             return self
         return self.unpacked(self.packed(pin_memory=device.type == "cuda").to(device, non_blocking=True))
 
     def packed(self, size: int | None = None, *, pin_memory: bool = False) -> Tensor:
-        """Return all tensors as the rows of one, ``[.., P]`` of int64, ``rows`` first.
+        """Return all tensors stacked as ``[.., P]``, int64, ``rows`` first.
 
-        A larger ``size`` pads the columns: a padded row belongs to no number, and is masked if there is a ``mask``.
+        A larger ``size`` pads the columns: padding belongs to no number, and is masked if there is a ``mask``.
         """
         tensors = self._tensors()
         packed = torch.zeros((len(tensors), size or self.slots), dtype=torch.int64, pin_memory=pin_memory)
@@ -46,7 +49,7 @@ class Targets:
         return packed
 
     def unpacked(self, packed: Tensor) -> Self:
-        """Return targets with the tensors of ``packed``, which :meth:`packed` made from these, on its device."""
+        """Inverse of :meth:`packed`: return targets with the tensors of ``packed``, on its device."""
         return self._with(
             {
                 name: row.view(value.dtype) if value.itemsize == 8 else row.to(value.dtype)
@@ -62,11 +65,11 @@ class Targets:
 
     @property
     def slots(self) -> int:
-        """P, the number of rows; there are never more numbers than that."""
+        """P, the number of rows, which bounds the number of numbers."""
         return self.index.shape[0]
 
     def blank(self, x: Tensor) -> Tensor:
-        """Return ``x [P, ..]`` with zeros in the rows that are masked."""
+        """Return ``x [P, ..]`` with zeros in masked rows."""
         if self.mask is None:
             return x
         return torch.where(self.mask if x.dim() == 1 else self.mask[:, None], x, 0.0)
@@ -74,18 +77,18 @@ class Targets:
 
 @dataclass(frozen=True)
 class NumberTargets(Targets):
-    """The target token of each row, and the number that it belongs to.
+    """The target token of each row, and the number it belongs to.
 
-    Per-number tensors have P slots, ``[slots]``; number i of the batch is in slot i, and the other slots are zero.
+    Per-number tensors have P slots, ``[slots]``: number i of the batch is in slot i, and the other slots are zero.
     """
 
     spans: NumberSpans  # [P] each
 
     @classmethod
     def of(cls, targets: Targets) -> NumberTargets:
-        """Return ``targets``, or raise if they were read by a loss that does not look at numbers."""
+        """Return ``targets``, or raise if they come from a loss that does not read numbers."""
         if not isinstance(targets, NumberTargets):
-            raise TypeError("targets hold no numbers: expected those of this loss; use loss.targets(labels).")
+            raise TypeError("targets have no numbers: expected targets of this loss; use loss.targets(labels).")
         return targets
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -98,12 +101,12 @@ class NumberTargets(Targets):
 
     @property
     def group(self) -> Tensor:
-        """Number of each row ``[P]``; -1 where the row is masked."""
+        """Number of each row ``[P]``; -1 in masked rows."""
         return self.spans.number_of if self.mask is None else torch.where(self.mask, self.spans.number_of, -1)
 
     @property
     def first_group(self) -> Tensor:
-        """Number of each row ``[P]`` that is the first digit of one; -1 elsewhere."""
+        """Number of each row ``[P]`` at its first digit; -1 elsewhere."""
         return torch.where(self.spans.is_start, self.spans.number_of, -1)
 
     @property
@@ -122,24 +125,24 @@ class NumberTargets(Targets):
         return sum_by(self.group, amounts, self.slots)
 
     def per_row(self, amounts: Tensor) -> Tensor:
-        """Return the entry of ``amounts [slots, ..]`` for the number of each row ``[P, ..]``; any entry where it has none."""
+        """Return the entry of ``amounts [slots, ..]`` for the number of each row ``[P, ..]``; arbitrary outside numbers."""
         return amounts[self.group.clamp_min(0)]
 
     def at_first_digit(self, amounts: Tensor) -> Tensor:
-        """Put ``amounts [slots]`` at the first digit of each number, and zero elsewhere: ``[P]``."""
+        """Place ``amounts [slots]`` at the first digit of each number, zero elsewhere: ``[P]``."""
         return torch.where(self.spans.is_start, self.per_row(amounts), 0.0)
 
     def place_weights(self, places: Places, sigma: float, numbers: Numbers, widths: Tensor) -> Tensor:
         """Return the weight of each row ``[P]`` within its number; ``widths [N]`` are those of the numeric tokens."""
         right = (self.spans.exponent - self.spans.last).double()  # [P]
         if places == "exponential":
-            # Bounded at 15 places, or a number of 400 digits would have a weight of 10^31; the published code has no bound.
+            # At most 15 places: a number of 400 digits would have a weight of 10^31. The published code has no limit.
             return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
         if places == "del":
             after_point = torch.where(self.spans.is_fraction, widths[self.index].double(), 0.0)
             decimals = torch.where(self.spans.is_power, 0.0, self.per_row(self.sum(after_point)))  # a power of ten has none
             place = right - decimals  # 0 for units, -1 for tenths
             return torch.where(self.spans.is_fraction, torch.pow(DECIMAL_FACTOR, place - 1), 2 * (place + 1))
-        # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
+        # Linear: n, n-1, .., 1 over the digits; each token takes the weight of its last digit, normalized to mean 1 per number.
         raw = self.blank(right + 1)
         return raw * self.per_row(self.sum(torch.ones_like(raw)) / self.sum(raw).clamp_min(1.0))

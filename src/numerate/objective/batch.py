@@ -1,4 +1,4 @@
-"""The labels that go into the objective, and the parts of the loss that come out."""
+"""Inputs and outputs of the objective: labels of a batch, and the parts of the loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numerate.targets.soft_targets import SoftTargets
 
 @dataclass(frozen=True)
 class BatchLabels:
-    """Labels of a batch, and the counts of its optimizer step if the caller knows them."""
+    """Labels of a batch, and optionally the counts of its optimizer step."""
 
     ids: Tensor  # [.., T]
     position_weights: Tensor | None = None  # [.., T]
@@ -37,7 +37,7 @@ class BatchLabels:
         if soft is not None:
             if not isinstance(soft, SoftTargets):
                 raise TypeError(f"soft is a {type(soft).__name__}: expected SoftTargets, such as SoftTargets.from_batch(batch).")
-            soft = soft.checked(ids) if ids.numel() else None  # entries need a position, those that fill up too
+            soft = soft.checked(ids) if ids.numel() else None  # entries need a position, padding too
         if shift:
             ids, position_weights, position_ids = shift_all(ids, position_weights, position_ids, loss.ignore_index)
             token_weights = None if token_weights is None else shift_left(token_weights, 0)
@@ -50,29 +50,29 @@ class BatchLabels:
         return batch
 
     def count(self, loss: NumericLoss) -> tuple[Tensor, Tensor]:
-        """Return the label tokens of this batch, or the sum of their weights, and the units that ``loss`` divides by."""
+        """Return the number of label tokens, or the sum of their weights, and the number of units of ``loss``."""
         num_units = loss.count(self.ids, position_weights=self.position_weights, position_ids=self.position_ids)
         return self.count_items(loss.ignore_index), num_units
 
     def count_items(self, ignore_index: int) -> Tensor:
-        """Return the label tokens of this batch, or the sum of their ``token_weights``."""
+        """Return the number of label tokens of this batch, or the sum of their ``token_weights``."""
         valid = self.ids != ignore_index
         return valid.sum() if self.token_weights is None else torch.where(valid, self.token_weights.double(), 0.0).sum()
 
 
 @dataclass(frozen=True)
 class ObjectiveOutput:
-    """The loss of a batch and its parts. Only ``loss`` carries a gradient; the parts are for logs.
+    """The loss of a batch and its parts. Only ``loss`` has a gradient; the parts are detached, for logging.
 
     Attributes:
-        loss: what to call ``backward`` on.
-        cross_entropy: the mean over ``num_items``.
-        numeric: the numeric term, before its weight.
-        num_items: label tokens that the cross-entropy is a mean over.
-        num_units: numeric positions, or numbers, that the numeric term is a mean over.
-        mass: mean probability of the numeric tokens where the label is one; with ``with_mass=True`` only.
-        overrun: mean probability of the numeric tokens where a number has ended; with ``with_overrun=True`` only.
-        num_ends: positions that ``overrun`` is a mean over.
+        loss: call ``backward`` on it.
+        cross_entropy: mean over ``num_items``.
+        numeric: the numeric term, not multiplied by ``weight``.
+        num_items: number of label tokens, the denominator of the cross-entropy.
+        num_units: number of numeric positions (or numbers), the denominator of the numeric term.
+        mass: mean probability of the numeric tokens at numeric labels; only with ``with_mass=True``.
+        overrun: mean probability of the numeric tokens right after a number; only with ``with_overrun=True``.
+        num_ends: number of positions that ``overrun`` averages over.
     """
 
     loss: Tensor

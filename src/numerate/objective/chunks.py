@@ -1,7 +1,7 @@
-"""The head applied to a chunk of rows at a time: logits, their gradient in place, and the gradients of its inputs.
+"""The head in chunks of rows: logits, their gradient in place, and the gradients of hidden states and head.
 
-Per chunk: the product with the head; one pass per row that turns the logits into their gradient, in place; two more products
-for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outlives its chunk.
+Per chunk: one matrix product with the head; one pass that replaces each row of logits by its gradient; two more products for the
+gradients of hidden states and head. No tensor of size ``[B·T, V]`` is ever allocated.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from numerate.targets.soft_targets import SoftRows
 
 @dataclass(frozen=True)
 class Execution:
-    """How the work is done."""
+    """Implementation, chunk size and accumulation dtype."""
 
-    implementation: ModuleType  # of the passes over rows: rows_torch or rows_triton
-    chunk_rows: int  # rows of logits at a time
-    head_grad_dtype: torch.dtype  # of the head's gradient while it is summed over chunks
+    implementation: ModuleType  # rows_torch or rows_triton
+    chunk_rows: int  # rows of logits per chunk
+    head_grad_dtype: torch.dtype  # accumulation dtype of the head's gradient
 
 
 class SoftEntries(NamedTuple):
-    """The entries of soft targets in a chunk, beside the labels."""
+    """Entries of the soft targets in a chunk, other than the labels."""
 
     rows: Tensor  # [s] within the chunk
     token_ids: Tensor  # [s]
     probabilities: Tensor  # [s]
     logits: Tensor  # [s]
-    at_label: Tensor | None  # [r] logits of the labels, where label smoothing needs them
+    at_label: Tensor | None  # [r] logits of the labels, only for label smoothing
 
 
 class Chunk(NamedTuple):
-    """A chunk of rows after the pass over them."""
+    """A chunk of rows after the pass."""
 
     rows: slice
     grad: Tensor  # [r, V]: the logits, replaced by their gradient
@@ -52,7 +52,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkedHead:
-    """The head on all rows with a label, and the gradients of hidden states, head and bias that are required."""
+    """The head applied to all rows with a label, and the required gradients of hidden states, head and bias."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ChunkedHead:
         smoothing: float,
         execution: Execution,
         requires_grad: tuple[bool, bool, bool],  # hidden, weight, bias
-        read_soft: Callable[[], SoftRows] | None = None,  # reads soft targets on the CPU, each entry once, their rows in order
+        read_soft: Callable[[], SoftRows] | None = None,  # soft targets on the CPU, without duplicates, sorted by row
     ) -> None:
         self.hidden, self.rows, self.labels, self.head, self.columns = hidden, rows, labels, head, columns
         self.share, self.smoothing, self.execution, self.requires_grad = share, smoothing, execution, requires_grad
@@ -87,7 +87,7 @@ class ChunkedHead:
 
     @cached_property
     def _soft(self) -> tuple[SoftRows, list[int]] | None:
-        """Soft targets on the device, and where each chunk begins among their entries, and the end."""
+        """Soft targets on the device, and the offsets of the chunks among their entries."""
         if self._read_soft is None:
             return None
         soft = self._read_soft()
@@ -96,17 +96,17 @@ class ChunkedHead:
         return SoftRows(*(value.to(self.h.device, non_blocking=True) for value in soft)), edges
 
     def passes(self, *, write: bool, excluded: Tensor | None = None) -> Iterator[Chunk]:
-        """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. All chunks share memory."""
+        """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. Chunks share one buffer."""
         largest = self.slices[0].stop if self.slices else 0
         buffer = self.h.new_empty((largest, self.head.weight.shape[0]))
         for number, rows in enumerate(self.slices):
             h = self.h[rows]
             logits = torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
-            entries = self._entries(number, logits)  # soft targets are read while the device computes the first logits
+            entries = self._entries(number, logits)  # overlaps with the device computing the first logits
             softmax_share = None if self.softmax_share is None else self.softmax_share[rows]
             arguments = (logits, self.labels[rows], self._share(rows), softmax_share, self.head, self.smoothing)
             if write and self.d_bias is not None:
-                # The gradient of a bias needs sums over rows before they are rounded, which only the torch pass has.
+                # The gradient of the bias sums over rows before rounding, which only the torch pass supports.
                 sums = cross_entropy_rows_(*arguments, write=True, gold=self._gold(rows), d_bias=self.d_bias)
             else:
                 pass_over_rows = self.execution.implementation.cross_entropy_rows_
@@ -120,7 +120,7 @@ class ChunkedHead:
         return None if self._soft is None else self._soft[0].gold[rows]
 
     def _entries(self, number: int, logits: Tensor) -> SoftEntries | None:
-        """Read the logits of a chunk's soft entries, before they are replaced by their gradient."""
+        """Read the logits of a chunk's soft entries before they are overwritten by their gradient."""
         if self._soft is None:
             return None
         soft, edges = self._soft
@@ -135,7 +135,7 @@ class ChunkedHead:
         return SoftEntries(rows, token_ids, soft.probabilities[own], read(rows, token_ids), at_label)
 
     def _soft_sums(self, rows: slice, sums: RowSums, entries: SoftEntries | None) -> RowSums:
-        """Return sums whose ``nll`` is the cross-entropy against the soft targets."""
+        """Return sums with ``nll`` replaced by the cross-entropy with the soft targets."""
         if entries is None or (gold := self._gold(rows)) is None:
             return sums
         soft = SoftRows(gold, entries.rows, entries.token_ids, entries.probabilities)
@@ -146,19 +146,19 @@ class ChunkedHead:
         return sums._replace(nll=sums.nll + (1 - self.smoothing) * (soft.cross_entropy(hard, sums.log_total, above) - hard))
 
     def write_soft_entries(self, chunk: Chunk) -> None:
-        """Subtract the soft targets beside the labels from the gradient of a chunk."""
+        """Subtract the soft entries from the gradient of a chunk."""
         if (entries := chunk.entries) is None:
             return
         share = self._share(chunk.rows).expand(chunk.grad.shape[0]).index_select(0, entries.rows)
         part = self.head.unshaped((self.smoothing - 1) * share * entries.probabilities, entries.logits)
-        # Each entry is there once, so that nothing has to accumulate, which index_put_ does by sorting.
+        # Entries are unique, so index_put_ need not accumulate, which would sort.
         places = entries.rows, entries.token_ids
         chunk.grad[places] = (chunk.grad[places].to(part.dtype) + part).to(chunk.grad.dtype)
         if self.d_bias is not None:
             self.d_bias.index_add_(0, entries.token_ids, part.to(self.d_bias.dtype))
 
     def concatenate(self, parts: list[RowSums]) -> RowSums:
-        """Return the sums of all chunks as one."""
+        """Concatenate the sums of all chunks."""
         if not parts:
             return RowSums(*self.h.new_zeros((4, 1), dtype=wide(self.h.dtype)))
         if len(parts) == 1:
@@ -174,7 +174,7 @@ class ChunkedHead:
         )
         if self.d_bias is not None:
             change = dz * numeric_share
-            if self.softmax_share is not None:  # the pass over rows gave it to these columns too
+            if self.softmax_share is not None:  # the pass over rows included these columns
                 p = (z - (sums.top + sums.log_total)[local, None]).exp()
                 change = change - p * self.softmax_share[rows, None]
             self.d_bias.index_add_(0, self.columns, self.head.unshaped(change, z).sum(0))
@@ -203,13 +203,13 @@ class ChunkedHead:
             self.d_weight = mm_wide(grad.T, h)
 
     def update_head_gradient(self, first: Chunk) -> None:
-        """Compute the numeric rows of the head's gradient again, which the numeric term has changed in the first chunk."""
+        """Recompute the numeric rows of the head's gradient, which the numeric term changed in the first chunk."""
         assert self.d_weight is not None
         changed = mm_wide(first.grad.index_select(1, self.padded_columns).T, self.h[first.rows])[: self.columns.shape[0]]
         self.d_weight[self.columns] = changed.to(self.d_weight.dtype)
 
     def finish(self, *, narrow: bool) -> None:
-        """Set required gradients to zero if there were no rows; convert that of the head to the head's dtype if ``narrow``."""
+        """Set required gradients to zero if there were no rows; cast the head's gradient to its dtype if ``narrow``."""
         if self.requires_grad[0] and self.d_hidden is None:
             self.d_hidden = torch.zeros_like(self.hidden)
         if self.requires_grad[1] and self.d_weight is None:

@@ -1,4 +1,4 @@
-"""What depends on the device: chunk sizes, a side stream, one CPU thread, products wider than their factors."""
+"""Device-dependent code: chunk sizes, a side stream, a single CPU thread, products in float32 or wider."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows_at_a_time(logits: Tensor) -> int:
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
-    """Run the body's CPU work on one thread if ``device`` is a GPU: waking more can take longer than a GPU's whole step."""
+    """Run CPU work on one thread if ``device`` is a GPU: waking more threads can take longer than the GPU's whole step."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1 if device.type == "cuda" else num_threads)
     try:
@@ -31,15 +31,15 @@ def one_thread(device: torch.device) -> Iterator[None]:
 
 @cache
 def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    # High priority: without it a small kernel would wait until a large one that fills the device has ended.
+    # High priority: otherwise a small kernel would wait for a large one that fills the device.
     return torch.cuda.Stream(device, priority=-1)
 
 
 class SideStream:
     """Run the body on a side stream; no-op on a CPU.
 
-    The side stream waits for the current stream at construction, and the current stream waits for it when the body ends.
-    Memory that one stream uses after the other is therefore never reused too early.
+    The side stream waits for the current stream at construction, and the current stream waits for it at exit, so memory is never
+    reused too early by the other stream.
     """
 
     def __init__(self, device: torch.device) -> None:

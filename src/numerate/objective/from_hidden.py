@@ -1,4 +1,4 @@
-"""The objective from hidden states: check the arguments, choose implementation and chunk size, call the operator."""
+"""The objective from hidden states: check arguments, choose implementation and chunk size, call the operator."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def objective_from_hidden(
     flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
     labels_on_device = batch.ids if batch.ids.device == hidden.device else None
     with torch.autocast(hidden.device.type, enabled=False), one_thread(hidden.device):
-        # The last step before the operator: it waits for the device, which is then idle until the first product.
+        # Last before the operator: this syncs with the device, which is then idle until the first product.
         on_cpu = BatchLabels(
             batch.ids.cpu(),
             None if batch.position_weights is None else batch.position_weights.cpu(),
@@ -80,13 +80,13 @@ def _choose_execution(
     supported = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
     if impl == "triton" and not supported:
         raise ValueError(
-            f"impl='triton' does not run with hidden on {hidden.device} in {hidden.dtype}: expected a CUDA device and bfloat16, "
+            f"impl='triton' does not support hidden on {hidden.device} in {hidden.dtype}: expected a CUDA device and bfloat16, "
             "float16 or float32; use impl='auto'."
         )
     if impl == "auto":
         impl = "triton" if supported and find_spec("triton") else "torch"
     dtype = weight.dtype if head_grad_dtype == "weight" else torch.promote_types(weight.dtype, torch.float32)
-    # A head's gradient that is summed over chunks in a wider dtype takes memory from the logits' budget.
+    # Accumulating the head's gradient in a wider dtype uses part of the memory budget of the logits.
     extra_mib = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
     rows = choose_chunk_rows(weight.shape[0], hidden, num_tokens, max_logits_mib, extra_mib)
     if impl == "torch":
@@ -97,10 +97,10 @@ def _choose_execution(
 
 
 def choose_chunk_rows(vocab_size: int, hidden: Tensor, num_tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:
-    """Return how many rows of logits to compute at a time: all of them if they fit.
+    """Return the number of rows per chunk: all of them if they fit.
 
-    Without ``max_logits_mib``, all rows may take twice the default budget, because a gradient of the head that is not summed
-    over chunks does not need ``extra_mib``.
+    Without ``max_logits_mib``, a single chunk may take twice the default budget, because it saves the ``extra_mib`` of summing
+    the head's gradient over chunks.
     """
     itemsize = hidden.dtype.itemsize
     if max_logits_mib is not None:
@@ -119,13 +119,13 @@ def default_logits_mib(device: torch.device) -> float:
 
 
 def rows_in_budget(vocab_size: int, itemsize: int, max_logits_mib: float) -> int:
-    """Return how many rows of logits fit the budget: at least one, and a multiple of 128 if that many fit."""
+    """Return the number of rows of logits that fit the budget: at least one, and a multiple of 128 if possible."""
     rows = int(check_number("max_logits_mib", max_logits_mib, above=0.0) * 2**20 / (vocab_size * itemsize))
     return max(1, rows // _ROWS * _ROWS or rows)
 
 
 def _plain_number(count: float | Tensor | None) -> float | Tensor | None:
-    """Return a count as a plain number, unless it is on a device: reading it there would mean waiting."""
+    """Return a count as a Python number, unless it is on a device, where reading it would sync."""
     return count.item() if isinstance(count, Tensor) and count.device.type == "cpu" else count
 
 
@@ -138,7 +138,7 @@ def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int) 
     if hidden.dim() != labels.dim() + 1 or hidden.shape[:-1] != labels.shape:
         raise ValueError(
             f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}: expected [.., T, H] and [.., T], "
-            "aligned (hidden[:, :-1] with labels[:, 1:]), or raw labels of a causal model with shift=True."
+            "aligned (hidden[:, :-1] with labels[:, 1:]), or both at full length with shift=True."
         )
     if weight.dim() != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""The objective from logits, with its gradient in one buffer.
+"""The objective from logits, with its gradient in a single buffer.
 
-A numeric loss reads N columns of the logits and the log-sum-exp of all others. The gradient of the objective is therefore
-the softmax that cross-entropy needs anyway, with a few entries changed. It is written once, into one buffer the size of the
-logits; cross-entropy alone would need two.
+A numeric loss reads N columns of the logits and the log-sum-exp of all others, so the gradient of the objective is the softmax
+that cross-entropy computes anyway, with a few entries changed. It is written into one buffer the size of the logits;
+cross-entropy in torch allocates two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]  # loss,
 
 
 class _TermInputs(NamedTuple):
-    """What the objective needs beside logits and labels."""
+    """Inputs of the objective other than logits and labels."""
 
     loss: NumericLoss
     weighting: Weighting
@@ -50,7 +50,7 @@ class _TermInputs(NamedTuple):
     num_items: Tensor
     num_units: Tensor
     with_mass: bool
-    ends: NumberEnds | None  # where to compute the overrun
+    ends: NumberEnds | None  # positions of the overrun
 
 
 def objective_from_logits(
@@ -81,9 +81,9 @@ def objective_from_logits(
 
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
-    """Compute the plain formula, which torch.compile fuses by itself."""
+    """Compute the formula with autograd; torch.compile fuses it."""
     loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends = inputs
-    # Rows without a label are blanked: a NaN in them must reach neither value nor gradient.
+    # Rows without a label are zeroed: a NaN in them must reach neither value nor gradient.
     x = torch.where((labels != loss.ignore_index)[:, None], flat.to(wide(flat.dtype)), 0.0)
     smoothing = weighting.label_smoothing
     nll = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none", label_smoothing=smoothing)  # [R]
@@ -113,7 +113,7 @@ class _OneBuffer(torch.autograd.Function):
         valid = labels != loss.ignore_index
         softmax, top, log_total = _softmax(flat, valid, keep=needs_grad)
         label = torch.where(valid, labels, 0)
-        # Differences first: the log-sum-exp may be large where log p is not.
+        # Subtract first: the log-sum-exp may be large where log p is not.
         log_p = flat.gather(1, label[:, None])[:, 0].to(top.dtype) - top - log_total  # [R]
         nll = -log_p
         if soft is not None:
@@ -133,13 +133,13 @@ class _OneBuffer(torch.autograd.Function):
             assert softmax is not None and dz is not None
             numeric_share = factor * divide(torch.ones_like(term), denominator)
             each = torch.ones_like(ce) if weights is None else weights.to(ce.dtype)
-            share = torch.where(valid, divide(each, num_items), 0.0)  # [R], of each row in the cross-entropy
+            share = torch.where(valid, divide(each, num_items), 0.0)  # [R], weight of each row in the cross-entropy
             softmax_share: Tensor | None = None  # [R], factor of the softmax that the numeric term adds
             if d_rest is not None and rest is not None:
                 per_row = numeric_share * rest_as_softmax_share(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
                 per_row = targets.blank(per_row).to(share.dtype)
                 softmax_share = per_row if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, per_row)
-            # p - 1 at the label, from log p: exact where p is nearly one, where a rounded softmax is not.
+            # p - 1 at the label via expm1(log p), which is accurate for p close to 1.
             above_target = torch.expm1(log_p) + smoothing  # p - (1 - smoothing)
             if soft is not None:
                 above_target = above_target + (1 - smoothing) * (1 - soft.gold).to(share.dtype)
@@ -157,11 +157,11 @@ class _OneBuffer(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         flat, valid, label, share, softmax_share, d_label, rows, columns, dz = ctx.saved_tensors
-        # The first call turns the stored softmax into the gradient; a retained graph computes it again.
+        # The first backward turns the stored softmax into the gradient; with retain_graph=True, a second one recomputes it.
         softmax, ctx.softmax = ctx.softmax, None
         grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
         numeric: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)  # the entries [P, N]
-        # The numeric columns get no share of the softmax beyond cross-entropy's.
+        # softmax_share does not apply to the numeric columns.
         ce_grad: Tensor | None = None  # [P, N]
         if softmax_share is not None:
             own = (upstream * take(share, rows))[:, None]
@@ -192,10 +192,10 @@ class _OneBuffer(torch.autograd.Function):
 
 
 def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return the row softmax ``[R, V]`` in the dtype of the logits (if kept), and the log-sum-exp ``[R]`` as two summands.
+    """Return the row softmax ``[R, V]`` in the dtype of the logits (if ``keep``), and the log-sum-exp ``[R]`` as two summands.
 
-    They are the largest logit and the rest, in float32 or wider. On a CPU, rows without a label are skipped: all is zero there.
-    On a GPU they are anything, NaN too.
+    The summands are the maximum and the remainder, in float32 or wider. Rows without a label are zero on a CPU and arbitrary,
+    possibly NaN, on a GPU.
     """
     skips = reads_freely(flat) and not bool(valid.all())
     softmax = (torch.zeros_like if skips else torch.empty_like)(flat) if keep else None
@@ -212,14 +212,14 @@ def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None,
             continue
         in_place = not skips and softmax.dtype == chunk.dtype
         p = torch.softmax(chunk, -1, out=softmax[selected]) if in_place else torch.softmax(chunk, -1)
-        log_total[selected] = -p.amax(-1).log()  # the largest p is at least 1/V: its logarithm is safe
+        log_total[selected] = -p.amax(-1).log()  # max p >= 1/V, so its logarithm is finite
         if not in_place:
             softmax[selected] = p.to(softmax.dtype)
     return softmax, top, log_total
 
 
 def _scale_rows_of(grad: Tensor) -> Callable[[Tensor, Tensor], None]:
-    """Return the fastest :func:`scale_rows_` for a gradient: on a GPU one that does not read rows without a label."""
+    """Return the fastest :func:`scale_rows_` for a gradient: on a GPU one that skips rows without a label."""
     if grad.device.type != "cuda" or grad.stride(1) != 1 or not find_spec("triton"):
         return scale_rows_
     from numerate.objective import rows_triton
@@ -228,7 +228,7 @@ def _scale_rows_of(grad: Tensor) -> Callable[[Tensor, Tensor], None]:
 
 
 def _row_means(flat: Tensor, top: Tensor) -> Tensor:
-    """Return the mean logit of each row ``[R]``, less ``top [R]``."""
+    """Return the mean logit of each row ``[R]`` minus ``top [R]``."""
     step = rows_at_a_time(flat)
     chunks = zip(flat.split(step), top[:, None].split(step), strict=True)
     return torch.cat([(chunk.to(top.dtype) - highest).mean(-1) for chunk, highest in chunks])

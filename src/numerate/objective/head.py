@@ -1,4 +1,4 @@
-"""The head: from raw products to logits, and from the gradient of logits back to that of the products."""
+"""The head: from raw products to logits, and from the gradient of the logits to the gradient of the products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Head:
-    """``softcap · tanh(scale · (hidden @ weight.T + bias) / softcap)``; steps whose setting is None are skipped."""
+    """``softcap · tanh(scale · (hidden @ weight.T + bias) / softcap)``; settings that are None are skipped."""
 
     weight: Tensor  # [V, H]
     bias: Tensor | None = None  # [V]
@@ -27,7 +27,7 @@ class Head:
         return x if self.softcap is None else self.softcap * torch.tanh(x / self.softcap)
 
     def unshaped(self, grad: Tensor, shaped: Tensor) -> Tensor:
-        """Return the gradient by raw products from the gradient by logits ``shaped``."""
+        """Return the gradient w.r.t. raw products from the gradient w.r.t. logits ``shaped``."""
         if self.softcap is not None:
             grad = grad * (1 - (shaped / self.softcap).square())
         return grad if self.scale is None else grad * self.scale

@@ -1,4 +1,4 @@
-"""NoLoss: the numeric loss of an objective that is cross-entropy alone."""
+"""NoLoss: the null numeric loss, for an objective that is cross-entropy alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numerate.vocab import NumericVocab
 
 
 class NoLoss(NumericLoss):
-    """Reads nothing and costs nothing; ``NumericObjective(None)`` has it. ``vocab`` is for the figures of logs alone."""
+    """The loss of ``NumericObjective(None)``: reads no rows and is 0. ``vocab`` is used for logging only."""
 
     name = "none"
     vocab: NumericVocab | None  # type: ignore[assignment]
@@ -35,11 +35,11 @@ class NoLoss(NumericLoss):
         return Targets(rows, rows, None, None, labels.shape)
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
-        """Return the cost of no rows, connected to the logits."""
+        """Return an empty cost, connected to the logits."""
         return z.sum(-1)
 
     def log_mass(self, z: Tensor, rest: Tensor | None) -> Tensor:
-        """Return the log-probability of no tokens at no rows."""
+        """Return an empty log-probability."""
         return z.sum(-1).double()
 
     def extra_repr(self) -> str:

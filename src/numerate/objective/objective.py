@@ -2,9 +2,9 @@
 
     loss = CE_sum / num_items + weight · numeric_sum / num_units
 
-The cross-entropy of a position is that of its label, or against a distribution over tokens. Both sums run over the batch. Both
-counts may be those of a whole optimizer step, over all its micro-batches and processes: then any split of a batch gives the same
-gradient.
+The target of the cross-entropy at a position is its label, or a distribution over tokens. Both sums are over the batch. If both
+counts are those of the whole optimizer step, summed over micro-batches and processes, the gradient does not depend on how the
+step is split.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class NumericObjective(nn.Module):
     """Cross-entropy plus ``weight`` times a numeric loss.
 
     Args:
-        loss: a numeric loss, such as ``SMMDLoss(vocab)``; None for cross-entropy alone, with soft targets for example.
-        weight: λ, the factor of the numeric term.
-        normalize: ``"numeric"`` divides the numeric term by the numeric positions (or numbers), ``"tokens"`` by all
-            label tokens, which gives it less influence in a batch with few numbers.
-        scale: ``"fixed"``, or ``"match_ce"``: the numeric term is rescaled, without gradient, to ``weight`` times the
-            cross-entropy, as NTIL's published code does. That factor is computed per batch, so that a split into
-            micro-batches changes the gradient.
-        label_smoothing: of the cross-entropy, as in ``F.cross_entropy``.
-        vocab: the numeric tokens, for ``loss=None`` alone: a numeric loss has its own. Training does not read them, but
-            ``with_overrun`` and the logs of the trainers do.
+        loss: a numeric loss, such as ``SMMDLoss(vocab)``; None for cross-entropy alone, for example with soft targets.
+        weight: weight λ of the numeric term.
+        normalize: denominator of the numeric term: ``"numeric"``, the number of numeric positions (or numbers), or
+            ``"tokens"``, the number of label tokens, which gives batches with few numbers less weight.
+        scale: ``"fixed"``, or ``"match_ce"``: rescale the numeric term, without gradient, to ``weight`` times the cross-entropy,
+            as NTIL's published code does. The factor is computed per batch, so that the gradient depends on how a step is
+            split into micro-batches.
+        label_smoothing: label smoothing of the cross-entropy, as in ``F.cross_entropy``.
+        vocab: the numeric tokens, only with ``loss=None``. Used by ``with_overrun`` and the logs of the trainers, not for
+            training.
 
-    All settings but ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
+    All settings except ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
 
     Examples:
         >>> import torch
@@ -70,7 +70,7 @@ class NumericObjective(nn.Module):
             raise TypeError(f"loss is a {type(loss).__name__}: expected a numeric loss such as SMMDLoss(vocab), or None.")
         if loss is not None and vocab is not None:
             raise TypeError(
-                f"vocab is given with {type(loss).__name__}, which has its own: expected vocab=... for loss=None alone."
+                f"vocab is given with {type(loss).__name__}, which has its own: expected vocab=... only with loss=None."
             )
         check_choice("normalize", normalize, choices(Normalize))
         check_choice("scale", scale, choices(Scale))
@@ -103,7 +103,7 @@ class NumericObjective(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return ``num_items`` and ``num_units`` of these labels.
 
-        Sum them over the batches of an optimizer step, and pass the sums to :meth:`forward` or :meth:`fused` with each batch.
+        Sum them over the micro-batches of an optimizer step, and pass the sums to :meth:`forward` or :meth:`fused`.
         """
         batch = BatchLabels(labels, position_weights, position_ids, token_weights=token_weights)
         batch = batch.checked(self.numeric_loss, shift=shift)
@@ -124,24 +124,24 @@ class NumericObjective(nn.Module):
         with_mass: bool = False,
         with_overrun: bool = False,
     ) -> ObjectiveOutput:
-        """Return the objective of ``logits [.., T, V]`` for ``labels [.., T]``, which are ALIGNED unless ``shift`` is set.
+        """Return the objective of ``logits [.., T, V]`` for ``labels [.., T]``, aligned unless ``shift`` is set.
 
         Args:
-            logits: scores of any floating dtype.
+            logits: logits of any floating dtype.
             labels: token ids, or ``ignore_index``.
-            num_items: label tokens to divide the cross-entropy by. Default: those of this batch, or the sum of their weights.
-            num_units: numeric positions (or numbers) to divide the numeric term by. Default: those of this batch.
-            position_weights: ``[.., T]``, factor of each position in the numeric term.
-            position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
-            token_weights: ``[.., T]``, factor of each position in the cross-entropy.
-            soft: targets that are distributions over tokens, at some positions: see :class:`numerate.targets.SoftTargets`. The
-                numeric term is that of the labels.
-            shift: set it for the raw labels of a causal model; labels, and all that belongs to their positions, are then
-                shifted left by one. Labels that equal ``input_ids`` wherever they are not ``ignore_index`` are raw.
-                Labels that equal the next position's ``input_ids`` are aligned.
-            with_mass: also return the mean probability of the numeric tokens where the label is one, for logs.
-            with_overrun: also return the mean probability of the numeric tokens at the first label after a number, for logs: 0
-                is right, and near 1 numbers do not end. A point within a number does not count. None without a vocabulary.
+            num_items: denominator of the cross-entropy. Default: the number of label tokens of this batch, or the sum of their
+                ``token_weights``.
+            num_units: denominator of the numeric term. Default: the number of numeric positions (or numbers) of this batch.
+            position_weights: ``[.., T]``, weight of each position in the numeric term.
+            position_ids: ``[.., T]`` for packed sequences; a 0 starts a new document.
+            token_weights: ``[.., T]``, weight of each position in the cross-entropy.
+            soft: soft targets of the cross-entropy at some positions, see :class:`numerate.targets.SoftTargets`. The numeric
+                term uses the labels.
+            shift: shift labels, and every other argument with a position dimension, one position to the left. Set it if labels
+                equal ``input_ids`` (or ``ignore_index``) at each position; leave it if they are already shifted.
+            with_mass: also return the mean probability of the numeric tokens at numeric labels, for logging.
+            with_overrun: also return the mean probability of the numeric tokens at the first label after a number, for logging:
+                ideally 0; close to 1 if numbers do not end. None without a vocabulary.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
@@ -174,24 +174,24 @@ class NumericObjective(nn.Module):
         with_mass: bool = False,
         with_overrun: bool = False,
     ) -> ObjectiveOutput:
-        """Return the same objective from ``hidden [.., T, H]`` and ``head_weight [V, H]``, without building all logits.
+        """Return the objective from ``hidden [.., T, H]`` and ``head_weight [V, H]``, without materializing all logits.
 
-        Loss and gradients are those of ``objective(hidden @ head_weight.T + bias, labels)``. Rows without a label cost
-        nothing. A head that requires no gradient needs neither the product nor the memory for it.
+        Loss and gradients are those of ``objective(hidden @ head_weight.T + bias, labels)``. Rows without a label are skipped,
+        and gradients that are not required are not computed.
 
         Args:
             hidden: the model's last hidden states.
-            head_weight: the weight of the head, such as ``lm_head.weight``; tied embeddings work too.
+            head_weight: weight of the head, such as ``lm_head.weight``; may be tied to the embeddings.
             labels: token ids, or ``ignore_index``; aligned with ``hidden`` unless ``shift`` is set.
-            bias: of the head, ``[V]``.
-            logit_scale: factor of the logits, as in Cohere's and Granite's models.
-            softcap: logits become ``softcap · tanh(logits / softcap)``, as in Gemma's models, after ``logit_scale``.
+            bias: bias of the head, ``[V]``.
+            logit_scale: factor of the logits, as in Cohere and Granite models.
+            softcap: apply ``softcap · tanh(logits / softcap)`` after ``logit_scale``, as in Gemma models.
             impl: ``"triton"`` needs CUDA and bfloat16, float16 or float32; ``"torch"`` runs anywhere; ``"auto"`` chooses.
             max_logits_mib: memory for the logits of one chunk. Default: 1/64 of the GPU's memory, 64 MiB on a CPU.
-            head_grad_dtype: dtype in which the head's gradient is summed over chunks: ``"float32"``, or ``"weight"`` for the
-                dtype of ``head_weight``, which takes half the memory in half precision.
+            head_grad_dtype: accumulation dtype of the head's gradient over chunks: ``"float32"``, or ``"weight"`` for the dtype
+                of ``head_weight``, which saves half the memory in half precision.
 
-        All other arguments are those of :meth:`forward`.
+        See :meth:`forward` for the other arguments.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         output: ObjectiveOutput = objective_from_hidden(

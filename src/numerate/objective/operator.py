@@ -1,14 +1,14 @@
-"""The fused operator: hidden states and head in, loss and all gradients out, a chunk of logits at a time.
+"""The fused operator: from hidden states and head to the loss and all gradients, one chunk of logits at a time.
 
 Rows without a label are dropped before the first product. Numeric logits are computed separately, as
-``hidden[rows] @ weight[columns].T``: a thousandth of the work. A loss therefore sees all of them at once, including numbers
-that cross chunk borders. Its gradient is then written into the numeric columns of each chunk's gradient.
+``hidden[rows] @ weight[columns].T``, a thousandth of the work, so that a loss sees all of them at once, including numbers that
+cross chunk borders. Its gradient is then written into the numeric columns of each chunk's gradient.
 
 Gradients are computed in the forward pass; the backward pass only multiplies them by the upstream scalar.
 
-Labels are read on the CPU, because they decide shapes, and asking the device for a shape would mean waiting for it. Meanwhile
-the device works on the first chunk: on its logits, and on the gradient of the head. The numeric term changes only the rows of
-that gradient that belong to its columns; those are computed again when it is known.
+Labels are read on the CPU, since they determine shapes and a shape from the device would need a sync. Meanwhile the device
+computes logits and head gradient of the first chunk. The numeric term changes only the rows of that gradient that belong to
+numeric columns; these are recomputed afterwards.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax
 from numerate.objective.weighting import Weighting
 from numerate.targets.soft_targets import SoftRows
 
-# Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
-# then take less than about 10 ms on an H200.
+# Rows times entries of the head below which a number-level loss is launch-bound: the three products then take less than about
+# 10 ms on an H200.
 REPLAYED_BELOW = 1e12
 
 
 class FusedInputs(NamedTuple):
-    """What the operator needs beside the tensors that may require a gradient."""
+    """Inputs of the operator other than the tensors that may require a gradient."""
 
     loss: NumericLoss
     weighting: Weighting
@@ -76,8 +76,8 @@ class FusedObjective(torch.autograd.Function):
         refuse_second_derivative()
         if ctx.grads is None:
             raise RuntimeError(
-                "the gradients of this fused objective were already taken: they are computed in the forward pass and handed "
-                "out once. Call objective.fused again instead of keeping its graph (retain_graph=True)."
+                "the gradients of this fused objective were already consumed: they are computed in the forward pass and returned "
+                "once. Call objective.fused again instead of using retain_graph=True."
             )
         grads, ctx.grads = ctx.grads, None
         for grad in grads:
@@ -88,13 +88,13 @@ class FusedObjective(torch.autograd.Function):
 
 
 class _NumericRows(NamedTuple):
-    """What the labels say about the P numeric rows."""
+    """The P numeric rows and their targets."""
 
     targets: Targets  # on the device; on the CPU if packed
-    packed: Tensor | None  # the targets as one tensor on the device, padded, to replay a recording with
+    packed: Tensor | None  # the targets as one padded tensor on the device, input of a CUDA graph
     num_units: float | Tensor
     padded: Tensor  # [>= P] on the device, indices among the rows with a label; padded if packed
-    edges: list[int]  # where each chunk of rows begins among them, and the end
+    edges: list[int]  # offsets of the chunks among them
 
     @property
     def rows(self) -> Tensor:
@@ -122,8 +122,8 @@ class _Forward:
             self.num_items = ids.shape[0] if batch.token_weights is None else batch.count_items(loss.ignore_index).item()
         else:
             self.num_items = batch.num_items
-        # A row's share of the mean is too small for float16: gradients are multiplied by a power of two until the upstream
-        # scalar, which may be as large, is known.
+        # A row's share of the mean underflows float16, so gradients are scaled by a power of two until the upstream scalar is
+        # known, which may be large.
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         share = self._ratio(self.gain, self.num_items)
         self.token_weights: Tensor | None = None  # [R]
@@ -133,12 +133,12 @@ class _Forward:
             share = share * self.token_weights
         settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
         read_soft = None
-        if batch.soft is not None:  # not a method, which would keep this object and its tensors until Python collects cycles
+        if batch.soft is not None:  # a method would create a reference cycle and keep all tensors alive
             read_soft = partial(_soft_rows, batch, self.labelled, loss.ignore_index, head.weight.shape[0], self.dtype)
         self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
 
     def _chunk_starts(self) -> Tensor:
-        """Return where each chunk of rows begins, and the end, on the CPU."""
+        """Return the offsets of the chunks, on the CPU."""
         return torch.tensor([*(chunk.start for chunk in self.chunked.slices), self.chunked.h.shape[0]])
 
     def _cross_entropy(self, nll: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class _Forward:
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
         if first is not None and self.needs_grad and loss.level == "number" and not self.chunked.has_soft_targets:
-            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads complete numbers
+            self.chunked.add_head_gradient(first)  # keeps the device busy while the CPU reads numbers
         with side:
             numeric = self._read_labels()
             z = self._numeric_logits(numeric)
@@ -169,7 +169,7 @@ class _Forward:
             ce = self.chunked.h.new_zeros((), dtype=self.dtype) if first is None else self._cross_entropy(first.sums.nll)
         numeric_share = self._ratio(self.gain * weighting.factor(ce, term), denominator)
         chunks = chain(() if first is None else (first,), passes)
-        del first, passes  # they hold the logits
+        del first, passes  # frees the logits
         sums = self._differentiate(chunks, numeric, z, dz, numeric_share)
         ce = self._cross_entropy(sums.nll)
         mass = self._mass(numeric, z, sums) if with_mass else None
@@ -192,11 +192,11 @@ class _Forward:
                 head.write_numeric_columns(chunk, z[own], dz[own], numeric.rows[own], numeric_share)
                 head.write_soft_entries(chunk)
                 head.add_hidden_gradient(chunk)
-                if number == 0 and head.d_weight is not None:  # which lacks only the numeric term
+                if number == 0 and head.d_weight is not None:  # only the numeric term is missing
                     head.update_head_gradient(chunk)
                 else:
                     head.add_head_gradient(chunk)
-            del chunk  # it holds the logits
+            del chunk  # frees the logits
         head.finish(narrow=self.gain == 1.0)
         return head.concatenate(parts)
 
@@ -211,7 +211,7 @@ class _Forward:
     def _read_labels(self) -> _NumericRows:
         """Find the numeric rows, their targets and their number of units."""
         batch, loss = self.batch, self.loss
-        # On a CPU the targets themselves are part of autograd's graph; on a GPU only copies of them are.
+        # On a CPU, autograd's graph contains the targets themselves; on a GPU, only copies.
         with torch.inference_mode(self.device.type == "cuda"):
             targets = loss.targets(
                 batch.ids, position_weights=batch.position_weights, position_ids=batch.position_ids, compact=True
@@ -236,24 +236,24 @@ class _Forward:
         return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, self._chunk_starts()).tolist())
 
     def _replays(self, num_rows: int) -> bool:
-        """Return whether the numeric gradient of that many rows is replayed from a recording."""
+        """Whether the numeric gradient of that many rows is replayed from a CUDA graph."""
         loss, work = self.loss, self.chunked.h.shape[0] * self.chunked.head.weight.numel()
         small = work < REPLAYED_BELOW and 0 < num_rows * loss.columns.shape[0] <= MAX_LOGITS
         return self.device.type == "cuda" and self.needs_grad and loss.replayable and small
 
     def _numeric_logits(self, numeric: _NumericRows) -> Tensor:
-        """Return ``z [P, N]``, rounded as the chunks' logits are: a softmax over both needs equal values of equal logits."""
+        """Return ``z [P, N]``, rounded like the chunks' logits, since a softmax combines both."""
         columns, head = self.loss.columns, self.chunked.head
         raw = take(self.chunked.h, numeric.padded) @ take(head.weight, self.chunked.padded_columns).T
         return head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
     def _numeric_gradient(self, z: Tensor, numeric: _NumericRows, known: RowSums | None) -> tuple[Tensor, Tensor | None]:
-        """Return the numeric sum and its gradient by ``z``; store that by all other logits in the head, not yet scaled."""
+        """Return the numeric sum and its gradient w.r.t. ``z``; store the unscaled gradient w.r.t. all other logits."""
         loss, targets = self.loss, numeric.targets
         if numeric.packed is not None:
             return replayed_gradient(loss, z, targets, numeric.packed)
         above, rest = z, None
-        if loss.uses_rest:  # rounding is smaller near 0, for a loss that does not change if a row's logits are shifted
+        if loss.uses_rest:  # shift-invariant losses: rounding is smaller near 0
             assert known is not None and known.log_rest is not None
             above, rest = z - known.top[numeric.rows, None], known.log_rest[numeric.rows].double()
             rest = rest.clamp_min(torch.finfo(z.dtype).min)
@@ -274,7 +274,7 @@ class _Forward:
         return mean_mass(self.loss, z[: rows.shape[0]] - sums.top[rows, None], sums.log_total[rows], targets)
 
     def _overrun(self, sums: RowSums) -> tuple[Tensor | None, Tensor | None]:
-        """Return the mean probability of the numeric tokens where a number has ended, and how many such rows there are."""
+        """Return the mean probability of the numeric tokens right after a number, and the number of such rows."""
         ends = NumberEnds.of(self.loss, self.batch.ids, self.batch.position_ids, compact=True)
         if ends is None:
             return None, None
@@ -299,12 +299,12 @@ class _Forward:
 
 
 def _soft_rows(batch: BatchLabels, labelled: Tensor | None, ignore_index: int, vocab_size: int, dtype: torch.dtype) -> SoftRows:
-    """Return the soft targets of the ``labelled`` rows, each entry once and in order, without padding, on the CPU."""
+    """Return the soft targets of the ``labelled`` rows, sorted, without duplicates and padding, on the CPU."""
     assert batch.soft is not None
     found = batch.soft.rows(batch.ids, ignore_index).checked(vocab_size)
     entries = found.probabilities.nonzero()[:, 0]
     places, order = (found.rows[entries] * vocab_size + found.token_ids[entries]).sort()
-    places, which = places.unique_consecutive(return_inverse=True)  # the same token may be given twice
+    places, which = places.unique_consecutive(return_inverse=True)  # merges duplicate tokens
     p = found.probabilities.new_zeros(places.shape[0]).index_add(0, which, found.probabilities[entries[order]])
     rows = places // vocab_size
     if labelled is not None:

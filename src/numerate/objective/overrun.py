@@ -1,6 +1,6 @@
-"""Overrun: the probability that a model goes on writing digits where the number of the labels ends, for logs.
+"""Overrun, for logging: the probability of another digit where the number in the labels ends.
 
-It is an early sign of numbers that do not end. A model that is sure of the end of every number has an overrun of 0.
+An early sign of numbers that do not end. A model that is certain of the end of every number has an overrun of 0.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class NumberEnds(NamedTuple):
     """The rows of logits that predict the first token after a number, and the numeric tokens."""
 
     rows: Tensor | None  # [E] positions in the flattened labels; None: all of them
-    mask: Tensor | None  # [E] whether a number has ended there; None: at all of them
+    mask: Tensor | None  # [E] whether a number ends before the row; None: for all of them
     columns: Tensor  # [N] ids of the numeric tokens
 
     @classmethod
     def of(
         cls, loss: NumericLoss, labels: Tensor, position_ids: Tensor | None, *, compact: bool | None = None
     ) -> NumberEnds | None:
-        """Read aligned labels; None if ``loss`` knows no numeric tokens. ``compact`` as in :meth:`NumericLoss.targets`."""
+        """Read aligned labels; None if ``loss`` has no numeric tokens. ``compact`` as in :meth:`NumericLoss.targets`."""
         vocab: NumericVocab | None = loss.vocab
         if vocab is None:
             return None
@@ -40,7 +40,7 @@ class NumberEnds(NamedTuple):
 
     @property
     def num_ends(self) -> int | Tensor:
-        """E, the number of ends."""
+        """E, the number of rows."""
         if self.mask is not None:
             return self.mask.sum()
         assert self.rows is not None
@@ -66,8 +66,8 @@ def number_ends(
 ) -> Tensor:
     """Return the mask ``[.., T]`` of the first label after each number.
 
-    Not in it: a numeric label, which begins another number; the point, comma or power of ten within a number; a label of another
-    document; ``ignore_index``. The arguments are those of :meth:`NumberSpans.from_labels`.
+    Excluded: numeric labels, which start another number; the point, comma or power of ten inside a number; labels of another
+    document; ``ignore_index``. See :meth:`NumberSpans.from_labels` for the arguments.
     """
     spans = NumberSpans.from_labels(labels, vocab, position_ids=position_ids, thousands=thousands, ignore_index=ignore_index)
     follows_digit, number_before = _before(spans.is_digit, False), _before(spans.number_of, -1)
@@ -78,5 +78,5 @@ def number_ends(
 
 
 def _before(x: Tensor, fill: int) -> Tensor:
-    """Return ``x [.., T]`` of the position before each one."""
+    """Return ``x [.., T]`` shifted right: the entry of the previous position."""
     return F.pad(x, (1, 0), value=fill)[..., :-1]

@@ -1,11 +1,10 @@
-"""Record a numeric gradient on a GPU and replay it: one launch instead of about a hundred.
+"""Capture numeric gradients in CUDA graphs: one launch instead of about a hundred.
 
-A number-level loss consists of many small kernels, which a GPU runs faster than a CPU can launch them. With a small head the
-GPU would wait. So the third time a loss computes a gradient of about the same size, its kernels are recorded in a CUDA graph,
-on rows padded to that size, and replayed from then on.
+A number-level loss consists of many small kernels and, with a small head, is launch-bound. The third time a loss computes a
+gradient of about the same size, its kernels are captured in a CUDA graph on rows padded to that size, and replayed from then on.
 
 A recording belongs to a loss with its settings and buffers, and to a size. Its memory, a few times that of the numeric logits,
-is held until the loss is deleted or ``MAX_RECORDINGS`` newer recordings have replaced it.
+is freed when the loss is deleted or ``MAX_RECORDINGS`` newer recordings replace it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numerate.losses.base import NumericLoss
 from numerate.losses.target_tokens import Targets
 
 MAX_RECORDINGS = 16  # per loss
-MAX_LOGITS = 1 << 23  # numeric logits in a recording
+MAX_LOGITS = 1 << 23  # numeric logits per recording
 _RECORD_AT_CALL = 3
 
 
@@ -31,7 +30,7 @@ class Recording:
     def __init__(self, loss: NumericLoss, z: Tensor, targets: Targets, packed: Tensor) -> None:
         self.z, self.packed = z.clone(), packed.clone()
         self.graph = torch.cuda.CUDAGraph()
-        loss.value_and_grad(self.z, None, targets.unpacked(self.packed))  # libraries initialise in a first run
+        loss.value_and_grad(self.z, None, targets.unpacked(self.packed))  # warm-up: libraries initialise in the first run
         torch.cuda.current_stream(z.device).synchronize()
         self.graph.capture_begin(capture_error_mode="thread_local")
         try:
@@ -40,27 +39,27 @@ class Recording:
             self.graph.capture_end()
 
     def replay(self, z: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the results for other rows of the same size, as copies."""
+        """Return copies of the results for other rows of the same size."""
         self.z.copy_(z)
         self.packed.copy_(packed)
         self.graph.replay()
         return self.total.clone(), self.dz.clone()
 
 
-# Per loss and key: a recording, or how many calls there were so far.
+# Per loss and key: a recording, or the number of calls so far.
 recordings: WeakKeyDictionary[NumericLoss, OrderedDict[Hashable, Recording | int]] = WeakKeyDictionary()
 
 
 def padded_size(rows: int) -> int:
-    """Return the rows of a recording: at most 63 or a quarter more, in few sizes between two powers of two."""
+    """Round rows up to a few sizes per power of two: at most 63 rows or a quarter more."""
     step = max(64, 1 << max(0, (rows - 1).bit_length() - 3))
     return -(-rows // step) * step
 
 
 def replayed_gradient(loss: NumericLoss, z: Tensor, targets: Targets, packed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the numeric sum and its gradient by ``z [P, N]``, from a recording if there is one.
+    """Return the numeric sum and its gradient w.r.t. ``z [P, N]``, from a recording if there is one.
 
-    ``packed`` holds the tensors of ``targets`` on the device, from :meth:`Targets.packed`. Runs on the current stream, which
+    ``packed`` has the tensors of ``targets`` on the device, from :meth:`Targets.packed`. Runs on the current stream, which
     must not be the default stream.
     """
     of_loss = recordings.setdefault(loss, OrderedDict())
@@ -77,6 +76,6 @@ def replayed_gradient(loss: NumericLoss, z: Tensor, targets: Targets, packed: Te
 
 
 def _state(loss: NumericLoss) -> Hashable:
-    """Return what a recording depends on: plain settings, and the addresses of buffers."""
+    """Return the key of a recording: plain settings and the addresses of buffers."""
     settings = ((name, value) for name, value in vars(loss).items() if isinstance(value, (bool, int, float, str)))
     return tuple(settings), tuple(buffer.data_ptr() for buffer in loss.buffers())

@@ -1,4 +1,4 @@
-"""The pass over rows of logits in torch, for any device and dtype: the readable version of the Triton kernels."""
+"""The pass over rows of logits in torch, for any device and dtype: the reference of the Triton kernels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from numerate.objective.head import Head
 class RowSums(NamedTuple):
     """Results of a pass over rows of logits, ``[R]`` each.
 
-    The log-sum-exp is stored as two parts, because their sum would be rounded: at a logit of 300, float32 has steps of 3e-5.
+    The log-sum-exp is stored as two summands to avoid rounding: at a logit of 300, float32 has a resolution of 3e-5.
     """
 
     top: Tensor  # the largest logit
     log_total: Tensor  # the log-sum-exp of the logits minus the largest
     nll: Tensor  # cross-entropy
-    log_rest: Tensor | None  # as log_total, without the excluded columns
+    log_rest: Tensor | None  # like log_total, without the excluded columns
 
 
 def cross_entropy_rows_(
@@ -37,11 +37,11 @@ def cross_entropy_rows_(
     excluded: Tensor | None = None,
     d_bias: Tensor | None = None,
 ) -> RowSums:
-    """Return the sums of raw logits ``[R, V]``; the mask ``excluded [V]`` marks columns that are not part of ``log_rest``.
+    """Return the sums of raw logits ``[R, V]``; columns in the mask ``excluded [V]`` are left out of ``log_rest``.
 
-    With ``write`` the logits are replaced by their gradient: ``share`` (0-d or ``[R]``) times that of the cross-entropy, plus
+    With ``write``, the logits are overwritten by the gradient: ``share`` (0-d or ``[R]``) times that of the cross-entropy, plus
     ``softmax_share [R]`` times the softmax. Its sum over rows, before rounding to the logits' dtype, is added to ``d_bias [V]``.
-    The target of a row is ``gold [R]`` at its label; by default 1.
+    ``gold [R]`` is the target probability of each label, 1 by default.
     """
     share = share.expand(logits.shape[0])
     target = share if gold is None else share * gold  # [R]
@@ -90,9 +90,9 @@ def write_numeric_columns_(
 ) -> None:
     """Write the gradient of cross-entropy plus numeric term at ``rows [P]`` and ``columns [N]`` of a chunk.
 
-    ``share`` and ``gold`` are those of :func:`cross_entropy_rows_`. The part of cross-entropy is computed again from
-    ``z [P, N]``, so that the total is rounded once. ``dz [P, N]`` is the gradient of the numeric sum, ``numeric_share`` (0-d) the
-    factor of that sum in the loss.
+    ``share`` and ``gold`` as in :func:`cross_entropy_rows_`. The gradient of the cross-entropy is recomputed from ``z [P, N]``
+    so that the total is rounded once. ``dz [P, N]`` is the gradient of the numeric sum, ``numeric_share`` (0-d) its factor in
+    the loss.
     """
     share = share.expand(logits.shape[0])[rows][:, None]  # [P, 1]
     target = share if gold is None else share * gold[rows][:, None]
@@ -108,5 +108,5 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
 
 
 def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """Multiply ``rows [R, V]`` by ``factors [R, 1]`` in place; a factor of 0 makes a row 0, whatever it holds."""
+    """Multiply ``rows [R, V]`` by ``factors [R, 1]`` in place; a factor of 0 gives 0 even for NaN."""
     rows.mul_(factors).masked_fill_(factors == 0, 0.0)

@@ -1,4 +1,4 @@
-"""The pass over rows of logits as Triton kernels: each program turns one row of logits into its gradient, in place."""
+"""The pass over rows of logits in Triton: each program overwrites one row of logits with its gradient."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 from numerate.objective.head import Head
 from numerate.objective.rows_torch import RowSums
 
-BLOCK = 16384  # entries of a row per iteration; the fastest on an H200 for rows of 49,152 and 128,256
+BLOCK = 16384  # entries of a row per iteration; fastest on an H200 for V = 49,152 and 128,256
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
-LOWEST: tl.constexpr = tl.constexpr(-3.4028234663852886e38)  # the largest logit of a row that is all -inf
+LOWEST: tl.constexpr = tl.constexpr(-3.4028234663852886e38)  # stands for the maximum of a row that is all -inf
 
 
 @triton.jit
@@ -56,7 +56,7 @@ def _cross_entropy_rows(
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the log-sum-exp of one row, then read the row again from the cache and write its gradient in place."""
+    """Compute the log-sum-exp of one row, then reread the row from cache and write its gradient in place."""
     row = tl.program_id(0).to(tl.int64)
     base = logits + row * row_stride
     label = tl.load(labels + row)
@@ -65,7 +65,7 @@ def _cross_entropy_rows(
 
     top = -float("inf")
     total = 0.0
-    rest = 0.0  # as total, without the excluded columns
+    rest = 0.0  # like total, without the excluded columns
     plain = 0.0  # sum of the logits, for label smoothing
     for start in range(0, vocab_size, BLOCK):
         cols = start + tl.arange(0, BLOCK)
@@ -76,7 +76,7 @@ def _cross_entropy_rows(
             plain += tl.sum(tl.where(inside, x, 0.0), 0)
         x = tl.where(inside, x, -float("inf"))
         new_top = tl.maximum(tl.maximum(top, tl.max(x, 0)), LOWEST)
-        # Subtract first: rounding the product of a large logit and log2(e) would make the softmax inexact.
+        # Subtract first: a rounded product of a large logit and log2(e) would be inaccurate.
         shrink = tl.exp2((top - new_top) * LOG2E)
         power = tl.exp2((x - new_top) * LOG2E)
         total = total * shrink + tl.sum(power, 0)
@@ -182,7 +182,7 @@ def _rescale(tensor, factor, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _scale_rows(tensor, row_stride, factors, size, BLOCK: tl.constexpr):
-    """Multiply a row by its factor. Where that is zero nothing is read, so that a NaN does not stay."""
+    """Multiply a row by its factor. A factor of 0 writes zeros without reading, which removes NaN."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.load(factors + row)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -213,14 +213,14 @@ def cross_entropy_rows_(
     gold: Tensor | None = None,
     excluded: Tensor | None = None,
 ) -> RowSums:
-    """See :func:`numerate.objective.rows_torch.cross_entropy_rows_`; ``share`` and ``gold`` are of float32."""
+    """See :func:`numerate.objective.rows_torch.cross_entropy_rows_`; ``share`` and ``gold`` are float32."""
     rows, vocab_size = logits.shape
     assert logits.stride(1) == 1 and labels.shape == (rows,) and labels.is_contiguous()
     assert _fits(share, rows) and (gold is None or _fits(gold, rows))
     assert excluded is None or (excluded.shape == (vocab_size,) and excluded.dtype == torch.bool)
     top, log_total, nll, log_rest = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
-    # Kernels take tensors, not None: any tensor stands for one that is not read.
+    # Kernels do not accept None: pass any tensor as a placeholder.
     optional = (
         top if gold is None else gold,
         top if softmax_share is None else softmax_share,
@@ -276,19 +276,19 @@ def write_numeric_columns_(
 
 
 def _fits(factor: Tensor, rows: int) -> bool:
-    """Return whether a kernel can read the factor of each row: a 0-d tensor, or ``[R]`` without gaps."""
+    """Whether a kernel can read the factor of each row: a 0-d or contiguous ``[R]`` tensor."""
     return factor.dtype == torch.float32 and (factor.dim() == 0 or (factor.shape == (rows,) and factor.is_contiguous()))
 
 
 def rescale_(tensor: Tensor, factor: Tensor) -> None:
-    """Multiply ``tensor`` by ``factor`` in place. A factor of one skips the reads; the CPU does not wait to know it."""
+    """Multiply ``tensor`` by ``factor`` in place. The kernel skips a factor of one, without a sync."""
     assert tensor.is_contiguous()
     block = 16384
     _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
 
 
 def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """See :func:`numerate.objective.rows_torch.scale_rows_`; the rows have no gaps between columns."""
+    """See :func:`numerate.objective.rows_torch.scale_rows_`; columns must be contiguous."""
     count, size = rows.shape
     if count and size:
         block = min(4096, triton.next_power_of_2(size))

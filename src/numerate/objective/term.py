@@ -9,13 +9,13 @@ from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import divide, rest_of
 from numerate.losses.target_tokens import Targets
 
-_MAX_EXPONENT = 700.0  # exp of more overflows float64; the gradient is zero there
+_MAX_EXPONENT = 700.0  # exp overflows float64 beyond; the gradient is zero there
 
 
 def numeric_gradient(
     loss: NumericLoss, z: Tensor, rest: Tensor | None, targets: Targets, *, needs_grad: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the numeric sum and, if needed, its gradients by ``z [P, N]`` and ``rest [P]``, detached."""
+    """Return the numeric sum and, if needed, its gradients w.r.t. ``z [P, N]`` and ``rest [P]``, detached."""
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         if needs_grad:
             return loss.value_and_grad(z, rest, targets)
@@ -23,16 +23,16 @@ def numeric_gradient(
 
 
 def rest_as_softmax_share(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
-    """Return the gradient ``[P]`` by the log-sum-exp of the rest as a factor of the whole row's softmax, in float64.
+    """Convert the gradient ``[P]`` w.r.t. ``rest`` to a factor of the whole row's softmax, in float64.
 
-    ``log_ratio [P]`` is the log-sum-exp of the whole row minus that of the rest.
+    ``log_ratio [P]`` is the log-sum-exp of the whole row minus ``rest``.
     """
     return d_rest.double() * log_ratio.double().clamp_max(_MAX_EXPONENT).exp()
 
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
     """Return the mean probability of the numeric tokens, from ``z [P, N]`` and the log-sum-exp ``[P]`` of whole rows."""
-    if not z.shape[1]:  # there are no numeric tokens
+    if not z.shape[1]:  # no numeric tokens
         return z.sum()
     return mean_mass_from_rest(loss, z, rest_of(targets.blank(z), targets.blank(lse)), targets)
 

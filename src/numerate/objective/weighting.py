@@ -14,10 +14,7 @@ _MATCH_EPS = 1e-10  # as in NTIL's published code
 
 @dataclass(frozen=True)
 class Weighting:
-    """The settings in ``CE_sum / num_items + factor · numeric_sum / denominator``.
-
-    :class:`numerate.NumericObjective` explains and checks them.
-    """
+    """The settings in ``CE_sum / num_items + factor · numeric_sum / denominator``; see :class:`numerate.NumericObjective`."""
 
     weight: float
     normalize: Normalize
@@ -25,13 +22,13 @@ class Weighting:
     label_smoothing: float
 
     def denominator(self, num_items: float | Tensor, num_units: float | Tensor) -> float | Tensor:
-        """Return what the numeric sum is divided by."""
+        """Return the denominator of the numeric sum."""
         return num_units if self.normalize == "numeric" else num_items
 
     def factor(self, ce: Tensor | None, numeric: Tensor) -> Tensor | float:
-        """Return what the normalised numeric term is multiplied by, without gradient. A fixed scale ignores ``ce``."""
+        """Return the factor of the normalised numeric term, without gradient. A fixed scale ignores ``ce``."""
         if self.scale == "fixed":
             return self.weight
         assert ce is not None
-        # A bound, since a cross-entropy of 1e38 would give inf, and 0 · inf is NaN where there is no number.
+        # Clamped: a cross-entropy of 1e38 would give inf, and 0 · inf is NaN in a batch without numbers.
         return self.weight * (ce / (numeric + _MATCH_EPS)).detach().clamp_max(torch.finfo(ce.dtype).max)

@@ -1,5 +1,5 @@
-"""The playground: a local web page on which people move distributions and see what losses, labels and decisions make of them.
+"""The playground: a local web page that shows a model's answer as a distribution, and how losses respond to distributions.
 
-``numerate playground`` starts it. The browser sends the whole state of a tab, the library computes, and the answer is JSON: the
-server remembers nothing.
+``numerate playground`` starts it. The browser sends the state of a tab, the library computes, and the result is JSON. The server
+keeps no state.
 """

@@ -1,4 +1,4 @@
-"""BranchTree: the likeliest branches of a distribution over answers, level by level; and how often drawn paths take them."""
+"""BranchTree: the most likely branches of a distribution over answers, level by level, and how often samples take them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numerate.targets import TokenTrie
 Path = tuple[int, ...]
 
 LEVELS = 8
-"""Deepest level that is shown; a run of tokens that are certain after its first is one level."""
+"""Deepest level shown. A run of tokens that follow with certainty is one level."""
 
 
 @dataclass(eq=False)
 class Branch:
-    """A run of tokens, certain after its first; or the sum of the other branches of its parent."""
+    """A run of tokens, of which all but the first are certain; or the sum of the other branches of its parent."""
 
     path: Path
-    """All tokens from the beginning to the last of the run; of the sum of others, those of the parent."""
+    """All tokens up to the end of the run; for the sum of others, those of the parent."""
 
     run: int
     """Tokens of the run; 0 for the sum of others."""
@@ -29,13 +29,13 @@ class Branch:
     """Probability given the parent."""
 
     probability: float
-    """Of a path through this branch."""
+    """Probability of the prefix."""
 
     others: int = 0
-    """How many branches are summed up; 0 for a run."""
+    """Number of branches in the sum; 0 for a run."""
 
     cut: bool = False
-    """Whether more follows that is not shown."""
+    """Whether tokens follow that are not shown."""
 
     branches: list[Branch] = field(default_factory=list)
 
@@ -45,19 +45,19 @@ class Branch:
         return self.path[len(self.path) - self.run :]
 
     def walk(self) -> Iterator[Branch]:
-        """Yield this branch and all below it."""
+        """Yield this branch and its descendants."""
         yield self
         for branch in self.branches:
             yield from branch.walk()
 
 
 class BranchTree:
-    """The likeliest branches of a trie; probabilities are products of the trie's own targets along a path.
+    """The most likely branches of a trie; probabilities are products of the trie's own targets along a path.
 
     Args:
         trie: the answers and their probabilities.
-        most: branches that are followed on each level; the others of a branch are summed up.
-        followed: an answer, such as the label, whose branches are among them however unlikely they are.
+        most: branches to follow per level; the other children of a branch are summed.
+        followed: an answer, such as the label, whose branches are always followed.
     """
 
     def __init__(self, trie: TokenTrie, most: int, followed: Path = ()) -> None:
@@ -70,12 +70,12 @@ class BranchTree:
             branch.cut = bool(self._options(branch.path))
 
     def _options(self, path: Path) -> dict[int, float]:
-        """Return how likely each token is after a path; empty at the end of an answer."""
+        """Return the probability of each next token; empty at the end of an answer."""
         answer = self._sequences[bisect_left(self._sequences, path)]
         return self._trie.path(answer).targets[len(path)] if len(path) < len(answer) else {}
 
     def _grown(self, path: Path, share: float, probability: float) -> Branch:
-        """Return the branch that begins with the last token of a path, with the tokens that are certain after it."""
+        """Return the branch that starts with the last token of a path, with the tokens that follow with certainty."""
         answer = self._sequences[bisect_left(self._sequences, path)]
         targets = self._trie.path(answer).targets
         length = len(path)
@@ -84,7 +84,7 @@ class BranchTree:
         return Branch(answer[:length], length - max(len(path) - 1, 0), share, probability)
 
     def _below(self, level: list[Branch], most: int) -> list[Branch]:
-        """Add the next level to the branches of one; return the branches that are followed."""
+        """Add the next level, and return its branches that are followed."""
         found = [
             (branch.probability * share, branch, token_id, share)
             for branch in level
@@ -103,7 +103,7 @@ class BranchTree:
         return [below for branch in level for below in branch.branches if not below.others]
 
     def frequencies(self, drawn: Sequence[Path]) -> dict[Branch, float]:
-        """Return the share of drawn paths that pass through each branch."""
+        """Return the share of sampled paths through each branch."""
         counts: dict[Branch, int] = {}
         paths = Counter(drawn)
         for branch in self.root.walk():

@@ -1,4 +1,4 @@
-"""The tab "one digit": what every loss makes of two distributions over ten digits."""
+"""The tab "one digit": value and gradient of every loss on two distributions over ten digits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from numerate.objective import NumericObjective
 from numerate.playground.request import Share, TabRequest
 from numerate.vocab import NumericVocab
 
-LEAST = 1e-6  # what a bar of 0 counts as: odds of a million to one
+LEAST = 1e-6  # the probability of a bar at 0
 _SAME = 1e-9  # relative difference below which two values are equal
-_CROSS_ENTROPY = "Only the bar of the target: where the rest of the mass lies makes no difference."
+_CROSS_ENTROPY = "Only the probability of the target; where the rest lies makes no difference."
 
 Bars = Annotated[list[Share], Field(min_length=10, max_length=10)]
 
 
 class DigitRequest(TabRequest):
-    """Two distributions over the digits, and the digit that is right.
+    """Two distributions over the digits, and the target.
 
-    The first view is the figure of the papers: equal mass on the target, the rest beside it or far from it.
+    The first view is the figure of the papers: equal probability on the target, the rest near it or far from it.
     """
 
     target: Annotated[int, Field(ge=0, le=9)] = 5
@@ -50,7 +50,7 @@ def compute(request: DigitRequest) -> dict[str, object]:
             row["left"], row["right"] = (
                 {"value": value, "gradient": gradient} for value, gradient in zip(values, gradients, strict=True)
             )
-        except (ValueError, TypeError) as error:  # a loss that needs more than ten digits says so
+        except (ValueError, TypeError) as error:  # a loss that needs more than ten digits
             row["reason"] = str(error)
         rows.append(row)
     left, right = p.tolist()
@@ -58,15 +58,15 @@ def compute(request: DigitRequest) -> dict[str, object]:
 
 
 def probabilities(bars: list[float]) -> Tensor:
-    """Return the distribution ``[10]`` that bars show: at least :data:`LEAST` on every digit, one in total."""
+    """Return bars as a distribution ``[10]`` with at least :data:`LEAST` on every digit."""
     p = torch.tensor(bars, dtype=torch.float64)
     p = (p / p.sum()).clamp_min(LEAST)
     return p / p.sum()
 
 
 def sees(cls: type[NumericLoss]) -> str:
-    """Return what a loss sees, in a sentence; the first line of its documentation if it does not say."""
-    own: str = vars(cls).get("sees", "")  # not that of a loss it derives from
+    """Return what a loss depends on, as a sentence: its attribute ``sees``, or the first line of its docstring."""
+    own: str = vars(cls).get("sees", "")  # not inherited
     return own or (cls.__doc__ or cls.__name__).strip().splitlines()[0].partition(";")[0].rstrip(".") + "."
 
 
@@ -82,7 +82,7 @@ def _built(cls: type[NumericLoss]) -> NumericLoss:
 
 
 def _values_and_gradients(cls: type[NumericLoss] | None, p: Tensor, target: int) -> tuple[list[float], list[list[float]]]:
-    """Return the costs of ``p [2, 10]``, and their gradients by the logit of each digit; None: cross-entropy."""
+    """Return the loss of each row of ``p [2, 10]`` and its gradient with respect to the logits; ``cls=None`` is cross-entropy."""
     logits = p.log()[:, None].requires_grad_()  # [2, 1, 10]
     labels = torch.full((2, 1), target)
     if cls is None:
@@ -95,12 +95,12 @@ def _values_and_gradients(cls: type[NumericLoss] | None, p: Tensor, target: int)
 
 
 def _difference(rows: list[dict[str, object]]) -> str:
-    """Say which losses tell the two distributions apart."""
+    """Return a sentence with the losses that are equal for both distributions."""
     values = {str(row["name"]): (row["left"]["value"], row["right"]["value"]) for row in rows if "reason" not in row}  # type: ignore[index]
     same = [name for name, (left, right) in values.items() if abs(left - right) <= _SAME * max(abs(left), abs(right))]
     if not same:
-        return "Every loss gives A and B different values."
+        return "Every loss distinguishes A and B."
     if len(same) == len(values):
-        return "No loss tells A and B apart."
+        return "No loss distinguishes A and B."
     others = len(values) - len(same)
-    return f"A and B cost the same in {', '.join(same)}; the other {others} losses tell them apart."
+    return f"A and B have the same {' and '.join(same)}; the other {others} losses distinguish them."

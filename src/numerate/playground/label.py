@@ -1,4 +1,4 @@
-"""The tab "a label as a distribution": the tree of its tokens with the probability of each branch, and paths drawn from it."""
+"""The tab "a soft label": the tree of its tokens with the probability of each branch, and answers sampled from it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from numerate.playground.tokens import NumberTokens, TokenizerName, listed_token
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, TokenTrie
 from numerate.targets.notation import Notation
 
-_AT_MOST = 501  # values of a bell; a wider one is represented by as many, equally likely
-_FIRST = 12  # drawn answers that are listed
+_AT_MOST = 501  # values of a bell; a wider one is approximated by as many, equally likely
+_FIRST = 12  # sampled answers that are listed
 _RUN = 8  # tokens of a run that are listed
 _SHORT = 20  # characters of a time or an angle
 _RATINGS = 200
 
 
 class LabelRequest(TabRequest):
-    """A label, the distribution around it, a tokenizer, and how many paths to draw."""
+    """A label, the distribution around it, a tokenizer, and the number of answers to sample."""
 
     kind: Literal["number", "raters", "clock", "angle"] = "number"
     target: Annotated[str, Field(min_length=1, max_length=400)] = "99900"
@@ -36,13 +36,13 @@ class LabelRequest(TabRequest):
     width: Annotated[float, Field(ge=0, le=1e300)] = 5.0
     tokenizer: TokenizerName = "one"
     branches: Annotated[int, Field(ge=1, le=8)] = 5
-    given: bool = False  # whether percentages are those given the tokens before, instead of the whole path's
+    given: bool = False  # show probabilities given the prefix instead of those of the prefix itself
     draws: Annotated[int, Field(ge=0, le=10_000)] = 0
     seed: Annotated[int, Field(ge=0, le=999_999)] = 0
 
 
 def compute(request: LabelRequest) -> dict[str, object]:
-    """Return the tree of the label's distribution, and how often drawn paths take each branch."""
+    """Return the token tree of the label's distribution, and how often sampled answers take each branch."""
     tokens = number_tokens(request.tokenizer)
     first = LabelRequest()
     answers, paths, texts = _drawn(request.model_copy(update={"branches": first.branches, "given": first.given}))
@@ -61,7 +61,7 @@ def compute(request: LabelRequest) -> dict[str, object]:
 
 @lru_cache(maxsize=16)
 def _drawn(request: LabelRequest) -> tuple[AnswerDistribution, dict[str, Path], list[str]]:
-    """Return the label's distribution, the tokens of each answer, and drawn answers; kept while the view of them changes."""
+    """Return the label's distribution, the tokens of each answer, and sampled answers; cached while only the view changes."""
     answers = _answers(request)
     paths = map(tuple, number_tokens(request.tokenizer).encode(answers.texts))
     rng = np.random.default_rng(request.seed)
@@ -69,7 +69,7 @@ def _drawn(request: LabelRequest) -> tuple[AnswerDistribution, dict[str, Path], 
 
 
 def _answers(request: LabelRequest) -> AnswerDistribution:
-    """Return the label's distribution, made by the library's own targets."""
+    """Return the label's distribution, from :mod:`numerate.targets`."""
     if request.kind == "raters":
         return Ratings()(_ratings(request.ratings))
     label, width, shape = request.target.strip(), repr(request.width), request.shape
@@ -79,7 +79,7 @@ def _answers(request: LabelRequest) -> AnswerDistribution:
             return Bell(relative=repr(request.width / 100), shape=shape, at_most=_AT_MOST)(label)
         return Bell(width=width, shape=shape, at_most=_AT_MOST)(label)
     if len(label) > _SHORT:
-        raise ValueError(f"The target has {len(label)} characters: a time or an angle has at most {_SHORT}.")
+        raise ValueError(f"The target has {len(label)} characters: expected at most {_SHORT} for a time or an angle.")
     if request.kind == "clock":
         return _clock(label, width, shape)
     _check_plain(label)
@@ -90,7 +90,7 @@ def _clock(label: str, width: str, shape: Shape) -> AnswerDistribution:
     try:
         return CircularBell.clock(width, hours=24, shape=shape, at_most=_AT_MOST)(label)
     except ValueError:
-        raise ValueError(f"{label!r} is not a time of day. Write it as 23:58 or 14:55:30.") from None
+        raise ValueError(f"target={label!r} is not a time of day: expected 23:58 or 14:55:30.") from None
 
 
 def _check_plain(label: str) -> None:
@@ -99,14 +99,14 @@ def _check_plain(label: str) -> None:
     except ValueError:
         plain = False
     if not plain:
-        raise ValueError(f"{label[:60]!r} is not a plain number. Write digits, such as 99900, 84.50, -7 or 1,250.")
+        raise ValueError(f"target={label[:60]!r} is not a plain number: expected digits, such as 99900, 84.50, -7 or 1,250.")
 
 
 def _ratings(text: str) -> str:
-    """Return a typed list, separated by commas or spaces, as the text that :class:`Ratings` reads."""
+    """Return a list separated by commas or spaces as the text that :class:`Ratings` reads."""
     given = text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
     if not 1 <= len(given) <= _RATINGS:
-        raise ValueError(f"The list has {len(given)} ratings. Write 1 to {_RATINGS} numbers, such as 3, 4, 4, 5.")
+        raise ValueError(f"ratings has {len(given)} values: expected 1 to {_RATINGS} numbers, such as 3, 4, 4, 5.")
     for rating in given:
         try:
             plain = not Notation.of(rating).power
@@ -114,7 +114,7 @@ def _ratings(text: str) -> str:
         except ValueError:
             plain = False
         if not plain:
-            raise ValueError(f"{rating[:40]!r} is not a rating. Write numbers such as 3, 4, 4, 5.")
+            raise ValueError(f"{rating[:40]!r} is not a rating: expected numbers, such as 3, 4, 4, 5.")
     return f"[{', '.join(given)}]"
 
 
@@ -131,7 +131,7 @@ def _numbers(request: LabelRequest, answers: AnswerDistribution) -> dict[str, st
 def _described(
     branch: Branch, parent: Branch | None, tokens: NumberTokens, frequencies: dict[Branch, float], label: Path
 ) -> dict[str, object]:
-    """Return a branch and those below it as JSON."""
+    """Return a branch and its descendants as JSON."""
     before = 1.0 if parent is None else frequencies.get(parent, 0.0)
     frequency = frequencies.get(branch)
     return {

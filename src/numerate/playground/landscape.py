@@ -1,4 +1,4 @@
-"""The tab "the landscape": what each answer costs, by its value, with the settings of the losses as sliders."""
+"""The tab "loss curves": the loss of each answer, by its value, with the settings of each loss as controls."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from numerate.playground.settings import Value, arguments, controls
 from numerate.plotting import certain_costs
 from numerate.vocab import NumericVocab
 
-SIZES: dict[str, int] = {"0-9": 10, "0-99": 100, "0-999": 1000}  # numbers that have a token of their own
+SIZES: dict[str, int] = {"0-9": 10, "0-99": 100, "0-999": 1000}  # numbers with their own token
 _MOST_ANSWERS = 100
 _MOST_CELLS = 25
-_DROP = 1e-6  # a fall of the cost, relative to its highest, that counts
+_DROP = 1e-6  # the smallest decrease that counts, relative to the maximum
 
 Name = Annotated[str, Field(max_length=40)]
 
 
 class LandscapeRequest(TabRequest):
-    """The losses to draw with their settings, the right number, and how sure the predictions are."""
+    """The losses to plot with their settings, the target, and the width of the predictions."""
 
     tokens: Literal["0-9", "0-99", "0-999"] = "0-9"
     target: Annotated[int, Field(ge=0, le=999)] = 0
@@ -38,10 +38,10 @@ class LandscapeRequest(TabRequest):
 
 
 def compute(request: LandscapeRequest) -> dict[str, object]:
-    """Return the cost of each answer under each loss, where it falls with distance, and the grams."""
+    """Return the loss of each answer, where it decreases with distance, and the grams."""
     size = SIZES[request.tokens]
     if request.target >= size:
-        raise ValueError(f"target={request.target} has no token: expected a number from 0 to {size - 1}.")
+        raise ValueError(f"target={request.target} has no token: expected an integer from 0 to {size - 1}.")
     answers = torch.arange(0, size, max(1, size // _MOST_ANSWERS))
     answers = torch.cat([answers, torch.tensor([request.target])]).unique()
     series: list[dict[str, object]] = []
@@ -78,7 +78,7 @@ def compute(request: LandscapeRequest) -> dict[str, object]:
 
 
 def shapes(target: int, answers: Sequence[int], costs: Mapping[str, Sequence[float]]) -> list[str]:
-    """Say where an answer farther from the target costs less than a nearer one on its side, and which losses always rise."""
+    """Return sentences: where a farther answer on the same side costs less than a closer one, and which losses are monotone."""
     sentences: list[str] = []
     rising: list[str] = []
     flat: list[str] = []
@@ -88,21 +88,21 @@ def shapes(target: int, answers: Sequence[int], costs: Mapping[str, Sequence[flo
         fall, near, far = _largest_fall(target, at)
         if fall > least:
             sentences.append(
-                f"{name} is not monotone: for target {target}, an answer of {far} costs {at[far]:.4g}, "
-                f"less than {near} with {at[near]:.4g}."
+                f"{name} is not monotone: for target {target}, the answer {far} costs {at[far]:.4g}, "
+                f"less than {near} ({at[near]:.4g})."
             )
         else:
             steps = [(at[answers[i + 1]] - at[answers[i]]) * (1 if answers[i] >= target else -1) for i in range(len(answers) - 1)]
             (rising if min(steps) > least else flat).append(name)
     if rising:
-        sentences.append(f"Costs more with every step away from {target}: {', '.join(rising)}.")
+        sentences.append(f"Strictly increasing with the distance from {target}: {', '.join(rising)}.")
     if flat:
-        sentences.append(f"Never costs less farther away from {target}, but is flat in places: {', '.join(flat)}.")
+        sentences.append(f"Never decreasing with the distance from {target}, but flat in places: {', '.join(flat)}.")
     return sentences
 
 
 def _largest_fall(target: int, at: Mapping[int, float]) -> tuple[float, int, int]:
-    """Return by how much a farther answer is cheaper at most, the nearer answer and the farther one."""
+    """Return the largest decrease from a closer to a farther answer, and both answers."""
     worst = (0.0, target, target)
     for side in (sorted(answer for answer in at if answer >= target), sorted((a for a in at if a <= target), reverse=True)):
         peak = target
@@ -124,15 +124,15 @@ def _built(cls: type[NumericLoss], tokens: str, settings: tuple[tuple[str, Value
 
 
 def _positions(loss: NumericLoss, target: int, answers: Tensor) -> tuple[int, Tensor]:
-    """Return the indices of target and answers in the loss's own vocabulary, which may leave tokens out."""
+    """Return the indices of target and answers in the vocabulary of the loss, which may omit tokens."""
     values = loss.vocab.values
     if len(values) < int(answers[-1]) + 1:
-        raise ValueError(f"with these settings it reads {len(values)} of the tokens; choose tokens 0-9.")
+        raise ValueError(f"with these settings it reads only {len(values)} of the tokens: choose tokens 0-9.")
     index = torch.searchsorted(values, answers.double())
     return int(torch.searchsorted(values, float(target))), index
 
 
 def _cells(gram: Tensor) -> dict[str, object]:
-    """Return a gram ``[N, N]`` as rows and labels, thinned to what a picture can show."""
+    """Return a gram ``[N, N]`` as rows and labels, subsampled for display."""
     kept = torch.arange(0, gram.shape[0], -(-gram.shape[0] // _MOST_CELLS))
     return {"labels": [str(number) for number in kept.tolist()], "values": gram[kept][:, kept].tolist()}

@@ -1,4 +1,4 @@
-"""One lock for everything that loads with transformers: two threads that import it at once may see half of it."""
+"""One lock for everything that imports transformers: concurrent imports may see a partially initialized module."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ LOADING = RLock()
 
 
 def check_installed(what: str) -> None:
-    """Raise unless transformers is installed; ``what`` needs it."""
+    """Raise if transformers, which ``what`` needs, is not installed."""
     if find_spec("transformers") is None:
-        raise ValueError(f"{what} needs transformers, which is not installed: run pip install 'numerate[train]'.")
+        raise ValueError(f"{what} needs transformers, which is not installed: run pip install 'numerate[lab]'.")

@@ -1,7 +1,7 @@
-"""Models that the playground can ask: the one that comes with it, and those that ``numerate train`` left in the folder of runs.
+"""Models of the playground: the built-in one, and runs of ``numerate train`` in the runs folder.
 
-Weights are read from safetensors alone, no code that comes with a model is run, and nothing is fetched: an adapter counts only if
-its base is built here. A model is loaded when it is first asked, and kept.
+Only safetensors weights are read, no model code is run, and nothing is downloaded: an adapter is listed only if its base model is
+built by this package. A model is loaded at its first question and kept.
 """
 
 from __future__ import annotations
@@ -25,25 +25,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHIPPED = Path(__file__).parent / "model"
-"""The model that comes with the playground; ``scripts/playground_model.py`` trains it."""
+"""The built-in model; ``scripts/playground_model.py`` trains it."""
 
-SHIPPED_NAME, SHIPPED_TABLE = "diamonds (ships with numerate)", "diamonds"
+SHIPPED_NAME, SHIPPED_TABLE = "diamonds (built in)", "diamonds"
+
+FIRST_ROW: Mapping[str, str] = {"carat": "1.08", "cut": "Ideal", "color": "H", "clarity": "SI1"}
+"""The test row that the tab opens with: its greedy answer and its median are far apart. The rows after it are not chosen."""
 
 _CONFIG, _ASKED = "config.json", "numerate.json"
 _BUILT_HERE = ("tiny", "tiny-3", "small", "smollm2")
 _MOST_MODELS = 50
 _MOST_KEPT = 2  # loaded models
-_MOST_CHOICES = 12  # different texts of a column that is chosen from a list
-_MOST_ROWS, _MOST_BYTES = 20_000, 32 << 20  # of a table that is read for its values
+_MOST_CHOICES = 12  # distinct texts of a column that is shown as a menu
+_MOST_ROWS, _MOST_BYTES = 20_000, 32 << 20  # of a table whose values are read
 _MOST_CARD = 20_000  # characters
-_EXAMPLES = 6
+_EXAMPLES, _SEEN_ROWS = 6, 100  # test rows that are shown, of the first ones
 _MOST_RECENT = 16
-_MOST_PRODUCTS, _LEAST_WIDTH = 4 * 10**9, 8  # of a forward pass: a row multiplies by every parameter
+_MOST_PRODUCTS, _LEAST_WIDTH = 4 * 10**9, 8  # of a forward pass: each row multiplies by every parameter
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of the model's questions may hold: one of ``choices``, a number between two others, or any text."""
+    """A column of the model's questions: one of ``choices``, a number in a range, or any text."""
 
     name: str
     choices: tuple[str, ...] = ()
@@ -53,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True)
 class AskedExample:
-    """A row that the model was not trained on, and the number that is true for it."""
+    """A row that the model was not trained on, with its truth."""
 
     cells: Mapping[str, str]
     truth: str
@@ -61,16 +64,16 @@ class AskedExample:
 
 @dataclass
 class AskableModel:
-    """A trained model, its questions and what is known about it; loaded when it is first asked."""
+    """A trained model with its questions and card; loaded at its first question."""
 
     name: str
     folder: Path
     lock: Lock = field(default_factory=Lock, repr=False)
-    recent: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)  # what was found for the last questions
+    recent: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)  # results of the last questions
 
     @cached_property
     def source(self) -> Source:
-        """Where the weights are, and how the model is asked."""
+        """The location of the weights, and the format of questions."""
         with LOADING:
             from numerate.lab.prediction.answering import find_source
 
@@ -86,25 +89,26 @@ class AskableModel:
 
     @cached_property
     def most_width(self) -> int:
-        """The widest beam, so that a pass takes seconds at most."""
+        """The largest beam width for which a forward pass takes at most seconds."""
         parameters: int = sum(weight.numel() for weight in self.answering.loaded.model.parameters())
         return max(_LEAST_WIDTH, _MOST_PRODUCTS // max(parameters, 1))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of a question, with what their table says about them; none if the model is asked in its own words."""
+        """The columns of a question with the values in their table; none for a model of free prompts."""
         names = self.source.questions.task.columns or ()
         rows = [example.cells for example in self._rows("train", _MOST_ROWS)]
         return tuple(_column(name, [cells[name] for cells in rows if name in cells]) for name in names)
 
     @cached_property
     def examples(self) -> tuple[AskedExample, ...]:
-        """A few test rows of the table, if it is at hand."""
+        """A few test rows of the table, if it is available."""
         from numerate.lab.data.columns import shown_value
 
         names = {column.name for column in self.columns}
-        rows = [row for row in self._rows("interpolate", _EXAMPLES) if names and {*row.cells} == names]
-        return tuple(AskedExample({name: shown_value(value) for name, value in row.cells.items()}, row.answer) for row in rows)
+        rows = [row for row in self._rows("interpolate", _SEEN_ROWS) if names and {*row.cells} == names]
+        found = [AskedExample({name: shown_value(value) for name, value in row.cells.items()}, row.answer) for row in rows]
+        return tuple(sorted(found, key=lambda example: example.cells != FIRST_ROW)[:_EXAMPLES])
 
     @cached_property
     def card(self) -> str:
@@ -114,18 +118,18 @@ class AskableModel:
 
     @cached_property
     def measures(self) -> dict[str, float]:
-        """How good the model is on test rows, as its card says: figures by metric and decision."""
+        """Scores on test rows from the model card, by metric and decision."""
         import yaml
 
         try:
             front = yaml.safe_load(self.card.split("---\n")[1])
             results = front["model-index"][0]["results"][0]["metrics"]
             return {str(entry["name"]): float(entry["value"]) for entry in results}
-        except (yaml.YAMLError, LookupError, TypeError, ValueError):  # a card that was written by hand
+        except (yaml.YAMLError, LookupError, TypeError, ValueError):  # a card written by hand
             return {}
 
     def remembered(self, question: Hashable, find: Callable[[], T]) -> T:
-        """Return what ``find`` returned for this question, if it was one of the last."""
+        """Return the result of ``find``, cached for the last questions."""
         if question not in self.recent:
             self.recent[question] = find()
         self.recent.move_to_end(question)
@@ -135,7 +139,7 @@ class AskableModel:
         return found
 
     def ask(self, cells: Mapping[str, str]) -> Row:
-        """Return the question about a row; numbers are written as the training wrote them."""
+        """Return the question about a row, with numbers written as in training."""
         columns = self.columns
         unknown = [name for name in cells if name not in {column.name for column in columns}]
         if unknown:
@@ -147,7 +151,7 @@ class AskableModel:
         return self.source.questions.ask({column.name: cells[column.name].strip() for column in columns}, Path())
 
     def _rows(self, split: Any, most: int) -> Sequence[Row]:
-        """Return rows of the table that the model was trained on; none if it is not at hand, or large."""
+        """Return rows of the model's training table; none if it is unavailable or large."""
         from numerate.lab.data.regression import Regression
         from numerate.lab.data.tables import table_file
 
@@ -166,7 +170,7 @@ class AskableModel:
             if self._table is None:
                 self._table = Regression.from_files(path, skip_bad=True, **settings)
             return list(islice((self._table.rows or {}).get(split, ()), most))
-        except (ValueError, OSError):  # the table has changed, or is gone: the model can be asked all the same
+        except (ValueError, OSError):  # the table was changed or deleted; the model still works
             return ()
 
     _table: Any = field(default=None, repr=False)
@@ -197,7 +201,7 @@ _KEEPING = Lock()
 
 
 def find_models(runs: Path) -> dict[str, Path]:
-    """Return the folders of models by the name to show: that of the package first, then those of runs, the newest first."""
+    """Return model folders by displayed name: the built-in model, then runs, newest first."""
     found = {SHIPPED_NAME: SHIPPED} if (SHIPPED / _CONFIG).is_file() else {}
     folders: list[Path] = [runs]
     if runs.is_dir() and not _can_be_asked(runs):
@@ -212,14 +216,14 @@ def find_models(runs: Path) -> dict[str, Path]:
 
 
 def open_model(name: str, runs: Path) -> AskableModel:
-    """Return a model by its name; the few that were asked last stay loaded."""
+    """Return a model by name; the most recent ones stay loaded."""
     check_installed("A model's answer")
     models = find_models(runs)
     chosen = name or next(iter(models), "")
     if chosen not in models:
-        raise ValueError(f"model={name!r:.80} is not here: expected one of {', '.join(models) or 'none'}.")
+        raise ValueError(f"model={name!r:.80} was not found: expected one of {', '.join(models) or 'none'}.")
     folder = models[chosen].resolve()
-    mark = folder, (folder / _CONFIG).stat().st_mtime_ns  # trained again: another model
+    mark = folder, (folder / _CONFIG).stat().st_mtime_ns  # retrained: another model
     with _KEEPING:
         model = _KEPT.setdefault(mark, AskableModel(chosen, models[chosen]))
         _KEPT.move_to_end(mark)
@@ -229,16 +233,13 @@ def open_model(name: str, runs: Path) -> AskableModel:
 
 
 def _within(root: Path, folder: Path) -> bool:
-    """Whether all files of a model are in the folder of runs: links that lead out of it are not followed."""
+    """Whether all files of a model are inside the runs folder; links that leave it are not followed."""
     files = [*folder.iterdir(), *((folder / "model").iterdir() if (folder / "model").is_dir() else ())]
     return all(path.resolve().is_relative_to(root) for path in (folder, *files))
 
 
 def _can_be_asked(folder: Path) -> bool:
-    """Whether a folder is a run with weights in safetensors that can be loaded without code of its own and without a network.
-
-    The folder of the weights alone will do: it tells how the model was asked.
-    """
+    """Whether a folder is a run, or the ``model`` folder of one, that loads from safetensors without custom code or network."""
     weights = folder / "model" if (folder / "model").is_dir() else folder
     told = folder / (_CONFIG if weights != folder else _ASKED)
     if not told.is_file() or not (folder / _CONFIG).is_file() or not any(weights.glob("*.safetensors")):

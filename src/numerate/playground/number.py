@@ -1,4 +1,4 @@
-"""The tab "a complete number": two predictions for one target, token by token, and what each loss says of them."""
+"""The tab "a complete number": two predictions of one target, token by token, and which of them each loss prefers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from numerate.playground.tokens import NumberTokens, TokenizerName, listed_token
 from numerate.spans import NumberSpans
 
 _PLAIN = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
-_SAME = 1e-9  # costs that differ by less, relative to the larger, are the same
+_SAME = 1e-9  # relative difference below which two losses are equal
 
 Written = Annotated[str, Field(min_length=1, max_length=60)]
 
 FEATURED = ("ntil", "smmd", "emd", "number")
-"""Losses of the first view, beside cross-entropy and published NTIL."""
+"""Losses of the first view, besides cross-entropy and NTIL as published."""
 
 
 class NumberRequest(TabRequest):
-    """A target, two predictions of it, and how certain the model is of each of their tokens."""
+    """A target, two predictions, and the probability of each predicted token."""
 
     target: Written = "0.98"
     first: Written = "1.01"
@@ -40,7 +40,7 @@ class NumberRequest(TabRequest):
 
 
 def compute(request: NumberRequest) -> dict[str, object]:
-    """Return the tokens of target and predictions side by side, and what each loss makes of the predictions."""
+    """Return the tokens of target and predictions side by side, and the losses of both predictions."""
     tokens = number_tokens(request.tokenizer)
     texts = [_plain(name, text) for name, text in (("target", request.target), ("A", request.first), ("B", request.second))]
     target, *guesses = tokens.encode(texts)
@@ -72,21 +72,19 @@ def compute(request: NumberRequest) -> dict[str, object]:
 def _plain(name: str, text: str) -> str:
     stripped = text.strip()
     if not _PLAIN.fullmatch(stripped):
-        raise ValueError(
-            f"{name} is {text[:60]!r}, not a plain number. Write digits with a minus or a point, such as 0.98 or -7."
-        )
+        raise ValueError(f"{name} is {text[:60]!r}: expected a plain number with digits, a minus or a point, such as 0.98 or -7.")
     return stripped
 
 
 def _along(guess: list[int], length: int) -> list[int]:
-    """Return what a prediction has at each position of the target: cut, or filled up with the end."""
+    """Return the prediction at each position of the target: truncated, or padded with the end token."""
     return [*guess[:length], *[0] * (length - len(guess))]
 
 
 def _logits(guess: list[int], tokens: NumberTokens, certainty: float) -> Tensor:
-    """Return the logits ``[T, V]`` of a model that has the prediction's token with ``certainty`` at each position.
+    """Return logits ``[T, V]`` with probability ``certainty`` on the predicted token at each position.
 
-    The rest is shared evenly by the other tokens of a plain number.
+    All other tokens of a plain number share the rest equally.
     """
     others = tokens.plain.double().expand(len(guess), -1).clone()
     rows, columns = torch.arange(len(guess)), torch.tensor(guess)
@@ -107,18 +105,18 @@ def _places(token_ids: list[int], tokens: NumberTokens) -> list[dict[str, object
 
 
 def _note(name: str, guess: list[int], target: list[int], tokens: NumberTokens) -> str | None:
-    """Say what the losses cannot see of a prediction whose tokens do not line up with the target's."""
+    """Return what no loss sees of a prediction whose tokens are not aligned with the target's; None if they are."""
     notes = []
     if (more := len(guess) - len(target)) > 0:
-        at_end = f'Where the target ends it has "{tokens.texts[guess[len(target) - 1]]}", which only cross-entropy sees.'
-        beyond = "" if more == 1 else " No loss sees what follows."
+        at_end = f'Where the target ends, it has "{tokens.texts[guess[len(target) - 1]]}", which only cross-entropy sees.'
+        beyond = "" if more == 1 else " No loss sees the rest."
         notes.append(f"{name} has {_counted(more, 'token')} more than the target. {at_end}{beyond}")
     elif more < 0:
-        notes.append(f"{name} has {_counted(-more, 'token')} fewer than the target, and counts as ended there.")
+        notes.append(f"{name} has {_counted(-more, 'token')} fewer than the target and is padded with the end token.")
     index = tokens.vocab.index_of(torch.tensor([target, _along(guess, len(target))]))
     if missing := int(((index[0] >= 0) & (index[1] < 0)).sum()):
         where = "one position" if missing == 1 else f"{missing} positions"
-        notes.append(f"At {where} where the target has digits, {name} has none: the numeric losses read an even spread there.")
+        notes.append(f"At {where} where the target has digits, {name} has none: numeric losses see a uniform distribution there.")
     return " ".join(notes) or None
 
 
@@ -137,7 +135,7 @@ class _LossRow(NamedTuple):
 
 
 def _rows(every: bool) -> Iterator[_LossRow]:
-    """Yield the losses to show; both forms of NTIL with their parts: digits alone, and the complete number alone."""
+    """Yield the losses to show; both variants of NTIL with their parts: the digit term and the number term."""
     yield _LossRow("cross-entropy", "cross-entropy", None, {})
     yield from _ntil("ntil_released", "NTIL as published", {"variant": "released", "noise": 0.0})
     for name in LOSSES if every else FEATURED:
@@ -149,8 +147,8 @@ def _rows(every: bool) -> Iterator[_LossRow]:
 
 def _ntil(name: str, title: str, settings: dict[str, Any]) -> Iterator[_LossRow]:
     yield _LossRow(name, title, "ntil", settings)
-    yield _LossRow(f"{name}_digits", "its digits alone", "ntil", {**settings, "alpha": 0.0, "beta": 0.0}, name)
-    yield _LossRow(f"{name}_number", "its complete number alone", "ntil", {**settings, "emd_weight": 0.0}, name)
+    yield _LossRow(f"{name}_digits", "digit term", "ntil", {**settings, "alpha": 0.0, "beta": 0.0}, name)
+    yield _LossRow(f"{name}_number", "number term", "ntil", {**settings, "emd_weight": 0.0}, name)
 
 
 @cache
@@ -160,19 +158,19 @@ def _objective(name: str | None, tokenizer: TokenizerName, **settings: Any) -> N
 
 @lru_cache(maxsize=256)
 def _units(loss: NumericLoss, target: tuple[int, ...]) -> float:
-    """Return what the mean of a loss divides by: tokens, or numbers."""
+    """Return the divisor of a mean loss: tokens or numbers."""
     return float(loss.count(torch.tensor(target)))
 
 
 def _judged(
     row: _LossRow, request: NumberRequest, logits: Tensor, labels: Tensor, texts: list[str], nearer: int | None
 ) -> dict[str, object]:
-    """Return what a loss says of both predictions, and which one it prefers, in a sentence."""
+    """Return the losses of both predictions, and the preferred one as a sentence."""
     made: dict[str, object] = {"name": row.name, "title": row.title, "part_of": row.part_of, "values": None, "prefers": None}
     try:
         objective = _objective(row.loss, request.tokenizer, **row.settings)
-    except (ValueError, TypeError) as error:  # a loss that does not fit these tokens says so
-        return made | {"sentence": f"does not fit these tokens: {error}"}
+    except (ValueError, TypeError) as error:  # a loss that does not support these tokens
+        return made | {"sentence": f"does not support these tokens: {error}"}
     partly = ""
     if row.loss is None:
         costs = [float(objective(z, label).cross_entropy) for z, label in zip(logits, labels, strict=True)]
@@ -181,31 +179,31 @@ def _judged(
         vocabs = loss.vocab, number_tokens(request.tokenizer).vocab
         read, digits = (int((vocab.index_of(labels[0]) >= 0).sum()) for vocab in vocabs)
         if not read:
-            return made | {"sentence": "sees nothing here: it reads single digits only."}
+            return made | {"sentence": "ignores this target: it reads single digits only."}
         if read < digits:
             partly = f" It reads {read} of {digits} number tokens: single digits only."
-        totals = loss(logits, labels, reduction="none").sum(-1)  # [2]; both at once takes half the time
+        totals = loss(logits, labels, reduction="none").sum(-1)  # [2]; one call for both takes half the time
         costs = (totals / _units(loss, tuple(labels[0].tolist()))).tolist()
     near = abs(costs[0] - costs[1]) <= _SAME * max(map(abs, costs))
     prefers = None if near else int(costs[1] < costs[0])
     if prefers is None:
-        sentence = "costs both the same."
+        sentence = "is the same for both."
     elif nearer is None:
-        sentence = f"prefers {texts[prefers]}; both are equally far."
+        sentence = f"prefers {texts[prefers]}; both are equally close."
     elif prefers == nearer:
-        sentence = f"prefers {texts[prefers]}, which is nearer."
+        sentence = f"prefers {texts[prefers]}, which is closer."
     else:
-        sentence = f"prefers {texts[prefers]}, though {texts[nearer]} is nearer."
+        sentence = f"prefers {texts[prefers]}, although {texts[nearer]} is closer."
     return made | {"values": costs, "prefers": prefers, "sentence": sentence + partly}
 
 
 def _summary(losses: list[dict[str, object]], texts: list[str], nearer: int | None) -> str:
-    """Say which losses prefer the nearer prediction."""
+    """Return a sentence with the losses that prefer the closer prediction."""
     if nearer is None:
-        return "Both predictions are equally far from the target."
+        return "Both predictions are equally close to the target."
     whole = [loss for loss in losses if loss["part_of"] is None]
     right = [str(loss["title"]) for loss in whole if loss["prefers"] == nearer]
-    near = f"{texts[nearer]} is nearer to the target."
+    near = f"{texts[nearer]} is closer to the target."
     if not right:
         return f"{near} None of these {len(whole)} losses prefers it."
     if len(right) == len(whole):

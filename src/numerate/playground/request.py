@@ -1,4 +1,4 @@
-"""What the requests of all tabs have in common: no unknown fields, no NaN, and errors in plain words."""
+"""The base of all tab requests: no unknown fields, no NaN, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MOST_SHOWN = 60
 
 
 class TabRequest(BaseModel):
-    """The state of a tab. Every field has a bound, and a default that belongs to the first view."""
+    """The state of a tab. Every field is bounded; the defaults are the first view."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 def plain_sentence(error: ValidationError) -> str:
-    """Return the first problem of a request as one sentence with the field, the value and what was expected."""
+    """Return the first error of a request as one sentence with field, value and expectation."""
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"])) or "the request"
     message = first["msg"].removeprefix("Value error, ").rstrip(".")

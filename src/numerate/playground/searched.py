@@ -1,4 +1,4 @@
-"""The tree that a search for numbers went through, cut down to its likeliest branches, for drawing."""
+"""The tree of a search for numbers, pruned to its most likely branches for drawing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class TreeBranch:
     """A prefix of an answer in the tree.
 
     Attributes:
-        text: the tokens up to here.
+        text: all tokens.
         piece: the last token.
-        p: its probability; where its parent's mass was drawn, what that gives.
-        ends: the part of it that ends here with a number.
-        searched: whether the search went on from here.
-        drawn: whether it stands for lighter branches that were not searched, with a weight instead of its probability.
-        children: the likeliest longer prefixes, heaviest first.
-        others: how many more there are.
+        p: its probability; below a sampled prefix, its weight.
+        ends: the part of it that is a complete number here.
+        searched: whether the search continued from here.
+        drawn: whether it was sampled and also stands for unlikely prefixes that were not searched.
+        children: the most likely continuations, in descending order.
+        others: number of continuations that are not shown.
         others_p: their probability.
     """
 
@@ -37,7 +37,7 @@ class TreeBranch:
     others_p: float = 0.0
 
     def to_dict(self) -> dict[str, object]:
-        """Return the branch and those below it as plain values."""
+        """Return the branch and its descendants as plain values."""
         return asdict(self)
 
 
@@ -48,13 +48,13 @@ class SearchedTree:
     levels: list[tuple[Sequence[Node], Sequence[Branches]]] = field(default_factory=list)
 
     def __call__(self, nodes: Sequence[Node], branches: Sequence[Branches]) -> None:
-        """Keep the nodes of one length and their branches."""
-        if nodes[0].branch < 0:  # a root: a search that found no number begins again
+        """Record the nodes of one length and their branches."""
+        if nodes[0].branch < 0:  # a root: a search that found no number restarts
             self.levels.clear()
         self.levels.append((list(nodes), list(branches)))
 
     def likeliest(self, most: int, each: int) -> TreeBranch:
-        """Return the root with the ``most`` likeliest branches below it, at most ``each`` of one prefix."""
+        """Return the root with its ``most`` most likely descendants, at most ``each`` children per prefix."""
         root = self._expanded(0, 0, "", 1.0)
         places: dict[int, tuple[int, int]] = {id(root): (0, 0)}
         heap: list[tuple[float, int, TreeBranch, TreeBranch]] = []
@@ -75,7 +75,7 @@ class SearchedTree:
                 parent.others, parent.others_p, opened = parent.others + 1, parent.others_p + child.p, []
 
     def _children(self, level: int, index: int) -> Iterator[tuple[TreeBranch, tuple[int, int] | None]]:
-        """Yield the branches of a node, and where the node of each is, if it was searched."""
+        """Yield the branches of a node, each with the place of its own node if it was searched."""
         nodes, branches = self.levels[level]
         longer = self.levels[level + 1][0] if level + 1 < len(self.levels) else ()
         kept = {node.branch: place for place, node in enumerate(longer) if node.parent == index}

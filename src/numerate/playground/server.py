@@ -1,8 +1,7 @@
 """The server of the playground: the page, its files, and ``POST /api/NAME`` for every tab.
 
-It trusts nobody: only requests that name this host are answered (a page elsewhere cannot reach it by DNS rebinding), pages of
-other origins may send nothing, bodies are limited in size and time, the page may load nothing from other hosts, and no other page
-may read an answer.
+Requests are untrusted. Only requests for this host are answered (no DNS rebinding), other origins may not send anything, bodies
+are limited in size and time, the page may not load anything from other hosts, and no other page can read an answer.
 """
 
 from __future__ import annotations
@@ -43,19 +42,18 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
 }
-BODY_BYTES, BODY_SECONDS = 1 << 18, 60  # the most that a request may have, and take to arrive
-COMPUTATIONS = 4  # at once; further requests wait
-CONNECTIONS = 512  # at once; further ones are told to come back
+BODY_BYTES, BODY_SECONDS = 1 << 18, 60  # limits of a request
+COMPUTATIONS = 4  # concurrent; further requests wait
+CONNECTIONS = 512  # concurrent; further ones get status 503
 
 
 class Guard:
-    """Refuse requests for another host or of another page, and put the security headers on answers without their own.
+    """Refuse requests for other hosts and from other origins, and add the security headers.
 
     Args:
-        app: that answers the others.
-        names: of this host.
-        everywhere: whether the playground listens on other addresses than those of this machine alone, and may be asked for by
-            any address.
+        app: the application that answers all other requests.
+        names: host names of this machine.
+        everywhere: accept any IP address as host, because the server listens on more than the loopback address.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str], everywhere: bool = False) -> None:
@@ -78,13 +76,13 @@ class Guard:
         app, headers = self.app, Headers(scope=scope)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self.knows(hosts[0]):
-            app = PlainTextResponse("This address is not that of the playground.", 400)
+            app = PlainTextResponse("This host name is not the playground's.", 400)
         elif scope["method"] not in ("GET", "HEAD") and any(origin != f"{scope['scheme']}://{hosts[0]}" for origin in origins):
-            app = PlainTextResponse("Only the page of the playground may send something here.", 403)
+            app = PlainTextResponse("Requests from other origins are refused.", 403)
         await app(scope, receive, guarded)
 
     def knows(self, host: str) -> bool:
-        """Whether ``host`` is one of the names, or an IP address of this machine, which no foreign name server can redirect."""
+        """Whether ``host`` is one of the names, or an IP address, which no DNS server can redirect."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         try:
             address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
@@ -94,7 +92,7 @@ class Guard:
 
 
 def create_app(runs: Path | str = "runs", names: Collection[str] = (), *, everywhere: bool = False) -> Starlette:
-    """Return the web application; ``runs`` is the folder of models to ask; see :class:`Guard` for the rest."""
+    """Return the web application; ``runs`` is the folder of models; see :class:`Guard` for the other arguments."""
     runs = Path(runs)
     limiter = anyio.CapacityLimiter(COMPUTATIONS)
     routes: list[BaseRoute] = [
@@ -113,7 +111,7 @@ async def _index(request: Request) -> Response:
 
 
 async def _palette(request: Request) -> Response:
-    """Answer with the colours of the report, in both schemes."""
+    """Return the report's colours in both schemes."""
     style = (
         f":root {{ color-scheme: light dark; {css()} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {css(dark=True)} }} }}\n"
     )
@@ -121,24 +119,24 @@ async def _palette(request: Request) -> Response:
 
 
 async def _defaults(request: Request) -> Response:
-    """Answer with the first view of every tab."""
+    """Return the first view of every tab."""
     return JSONResponse({name: tab.request().model_dump(mode="json") for name, tab in TABS.items()})
 
 
 async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.CapacityLimiter) -> Response:
-    """Check a tab's state and compute its answer in a thread, so that other requests are not kept waiting."""
+    """Validate a tab's state and compute its answer in a thread, so that other requests do not wait."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return _error("expected JSON: send content-type application/json.", 415)
+        return _error("expected content-type application/json.", 415)
     body = bytearray()
     try:
         with anyio.fail_after(BODY_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > BODY_BYTES:  # counted as it comes: the length that a request gives is not believed
-                    return _error(f"too large: at most {BODY_BYTES >> 10} KiB can be sent here.", 413)
+                if len(body) > BODY_BYTES:  # counted as received: content-length is not trusted
+                    return _error(f"the request is too large: expected at most {BODY_BYTES >> 10} KiB.", 413)
     except TimeoutError:
-        return _error(f"too slow: a request has to arrive within {BODY_SECONDS:g} seconds.", 408)
-    except ClientDisconnect:  # nobody is there to read an answer
+        return _error(f"the request timed out: expected it within {BODY_SECONDS:g} seconds.", 408)
+    except ClientDisconnect:  # nobody reads the answer
         return _error("the connection was closed before the request was complete.", 400)
     try:
         return await anyio.to_thread.run_sync(_compute, tab, bytes(body), runs, limiter=limiter)
@@ -148,7 +146,7 @@ async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.Capa
         return _error(one_line(error), 400)
     except Exception as error:
         logging.getLogger(__name__).exception("a tab failed")
-        return _error(f"this could not be computed, which is a fault of the playground: {one_line(error)}", 500)
+        return _error(f"internal error of the playground: {one_line(error)}", 500)
 
 
 def _compute(tab: Tab, body: bytes, runs: Path) -> Response:
@@ -165,7 +163,7 @@ def _error(message: str, status: int) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
+    """Whether ``host`` is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -174,7 +172,7 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Listen on a port, 0 for any free one; yield the socket and the address to open."""
+    """Listen on a port, 0 for any free one; yield the socket and the URL."""
     check_number("port", port, least=0, most=65535)
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -192,7 +190,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
-    """Return the server for an address; ``run(sockets=[listener])`` answers until the process is interrupted."""
+    """Return the server; ``run(sockets=[listener])`` serves until interrupted."""
     torch.set_num_threads(1)  # for each computation
     names = {host.lower(), *(() if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower()))}
     app = create_app(runs, names, everywhere=not is_loopback(host))
@@ -200,7 +198,7 @@ def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
         app,
         lifespan="off",
         ws="none",
-        proxy_headers=False,  # nothing depends on who asks
+        proxy_headers=False,  # the client address is not used
         limit_concurrency=CONNECTIONS,
         log_level="error",
         access_log=False,

@@ -1,6 +1,6 @@
-"""The settings of a loss as controls: sliders for numbers, menus for choices, read from the signature of its class.
+"""Controls for the settings of a loss: sliders for numbers and menus for choices, read from the signature of its class.
 
-A setting that does not change what an answer costs on a single token (a weight of further places, a seed) has no control.
+A setting without effect on the loss of a single token (a weight of other places, a seed) has no control.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from numerate.losses import NumericLoss
 from numerate.playground.digit import digits
 from numerate.plotting import certain_costs
 
 Value = float | str
-# From, to and step of sliders by the name of the setting; others go from a tenth of their default to four times it.
+# Minimum, maximum and step by setting; others range from a tenth of their default to four times it.
 RANGES: dict[str, tuple[float, float, float]] = {
     "sigma": (0.1, 10, 0.1),
     "alpha": (0, 2, 0.01),
@@ -34,7 +35,7 @@ _STEPS = 100
 
 @dataclass(frozen=True)
 class Slider:
-    """A setting that is a number; ``start`` is where the slider stands while the setting has its default."""
+    """A numeric setting; ``start`` is the slider's position at the default."""
 
     low: float
     high: float
@@ -43,18 +44,18 @@ class Slider:
     default: str
 
     def check(self, loss: str, setting: str, value: Value) -> None:
-        """Raise unless ``value`` is in reach of the slider."""
+        """Raise if ``value`` is out of range."""
         if isinstance(value, str) or not self.low <= value <= self.high:
             raise ValueError(f"{setting}={value!r} of {loss}: expected a number from {self.low:g} to {self.high:g}.")
 
     def tried(self) -> tuple[Value, ...]:
-        """Return values that show whether the setting has an effect."""
+        """Return values to try for an effect."""
         return self.low, self.high
 
 
 @dataclass(frozen=True)
 class Menu:
-    """A setting that is one of several words."""
+    """A setting with named choices."""
 
     options: tuple[str, ...]
     default: str
@@ -65,7 +66,7 @@ class Menu:
             raise ValueError(f"{setting}={value!r} of {loss}: expected one of {', '.join(self.options)}.")
 
     def tried(self) -> tuple[Value, ...]:
-        """Return values that show whether the setting has an effect."""
+        """Return values to try for an effect."""
         return self.options
 
 
@@ -74,7 +75,7 @@ Control = Slider | Menu
 
 @lru_cache(maxsize=64)
 def controls(cls: type[NumericLoss]) -> dict[str, Control]:
-    """Return the controls of the settings that a loss has of its own."""
+    """Return the controls of a loss's own settings."""
     usual = _cost(cls, {})
     shown: dict[str, Control] = {}
     for name, control in _readable(cls):
@@ -86,9 +87,9 @@ def controls(cls: type[NumericLoss]) -> dict[str, Control]:
 
 
 def _readable(cls: type[NumericLoss]) -> Iterator[tuple[str, Control]]:
-    """Yield the settings that are numbers or words, by their type hints, and not shared by all losses."""
+    """Yield a control for each setting that is a number or a choice by its type hint and not shared by all losses."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    hints = get_type_hints(vars(owner)["__init__"])
+    hints = get_type_hints(vars(owner)["__init__"], localns={"Unpack": Unpack})
     for name, default in cls.settings().items():
         if name in NumericLoss.settings() or name not in hints:
             continue
@@ -107,7 +108,7 @@ def _slider(cls: type[NumericLoss], name: str, default: Any) -> Slider:
     number = default if isinstance(default, float | int) and not isinstance(default, bool) else None
     least, most = (number / 10, number * 4) if number else (0.0, 1.0)
     low, high, step = RANGES.get(name, (least, most, (most - least) / _STEPS))
-    chosen = number if number is not None else getattr(cls(digits()), name, None)  # a loss may say what it chose
+    chosen = number if number is not None else getattr(cls(digits()), name, None)  # a loss may compute its default
     if not isinstance(chosen, float | int):
         return Slider(low, high, step, (low + high) / 2, "default")
     return Slider(low, high, step, min(high, max(low, chosen)), f"{chosen:.3g}")
@@ -119,7 +120,7 @@ def arguments(settings: dict[str, Value]) -> dict[str, Any]:
 
 
 def _cost(cls: type[NumericLoss], settings: dict[str, Value]) -> Tensor | None:
-    """Return the costs of all digits where 3 is right; None if these settings make no such loss."""
+    """Return the loss of every digit for the target 3; None if the settings are invalid."""
     try:
         loss = cls(digits(), **arguments(settings))
     except (ValueError, TypeError):

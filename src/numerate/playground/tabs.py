@@ -1,8 +1,8 @@
 """The tabs of the playground, in the order shown.
 
-A tab is a module here with the state that the browser sends, a :class:`~numerate.playground.request.TabRequest` of its own name
-(``DigitRequest``), and ``compute``, which turns it into JSON; and ``page/tabs/NAME.js``, which draws the answer and is imported
-by ``page/shell.js``. A ``ValueError`` of ``compute`` is shown to the user as it is.
+A tab is a module here with a subclass of :class:`~numerate.playground.request.TabRequest` (``DigitRequest``), the state that the
+browser sends, and ``compute``, which returns JSON; and ``page/tabs/NAME.js``, which ``page/shell.js`` imports and which draws the
+result. The message of a ``ValueError`` in ``compute`` is shown to the user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Answer = dict[str, object]
 
 @dataclass(frozen=True)
 class Tab:
-    """A tab's state, and what computes its answer from the request, and from the folder of runs as well if ``reads_runs``."""
+    """The request of a tab and its ``compute``, which also takes the runs folder if ``reads_runs``."""
 
     request: type[BaseModel]
     compute: Callable[..., Answer]

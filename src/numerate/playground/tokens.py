@@ -1,4 +1,4 @@
-"""How tokenizers write numbers: one digit a token, up to three, and the real tokenizers that are installed."""
+"""Tokenizations of numbers: one digit per token, up to three, and installed tokenizers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from numerate.vocab import NumericVocab
 TokenizerName = Literal["one", "three", "smollm2", "deepseek", "mistral"]
 
 TITLES: dict[TokenizerName, str] = {
-    "one": "one digit a token",
-    "three": "up to three digits a token",
+    "one": "one digit per token",
+    "three": "up to three digits per token",
     "smollm2": "SmolLM2",
     "deepseek": "DeepSeek",
     "mistral": "Mistral",
 }
 
 END = "end"
-"""Text of the token that ends a number."""
+"""Text of the end token."""
 
 _MARKS = ".-:_,"
 _SINGLE, _TRIPLE = re.compile(r"[\s\S]"), re.compile(r"[0-9]{1,3}|[^0-9]")
@@ -37,11 +37,11 @@ Split = Callable[[Sequence[str]], list[list[str]]]
 
 
 class NumberTokens:
-    """A tokenizer, reduced to the tokens that numbers are written with: ids count these alone, so that logits stay small.
+    """A tokenizer restricted to the tokens of numbers, with ids of its own, so that logits stay small.
 
     Args:
         texts: the texts of these tokens.
-        split: from texts to the texts of their tokens.
+        split: maps texts to the texts of their tokens.
     """
 
     def __init__(self, texts: Sequence[str], split: Split) -> None:
@@ -51,20 +51,20 @@ class NumberTokens:
         self.vocab = NumericVocab.from_texts(self._ids, vocab_size=len(self.texts))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, with the one that ends it."""
+        """Return the token ids of each text, with the end token."""
         encoded = []
         for text, pieces in zip(texts, self._split(texts), strict=True):
             for piece in pieces:
                 if piece not in self._ids:
                     raise ValueError(
-                        f"{text[:40]!r} has {piece!r:.40}. Only digits and the marks {' '.join(_MARKS)} can be shown here."
+                        f"{text[:40]!r} has {piece!r:.40}: expected only digits and the characters {' '.join(_MARKS)}."
                     )
             encoded.append([*(self._ids[piece] for piece in pieces), 0])
         return encoded
 
     @cached_property
     def plain(self) -> Tensor:
-        """Mask ``[V]`` of digits, points, minuses and the end: what a model may write within a plain number."""
+        """Mask ``[V]`` of digits, points, minuses and the end token: the tokens of a plain number."""
         mask = torch.zeros(len(self.texts), dtype=torch.bool)
         mask[0] = True
         mask[self.vocab.token_ids] = True
@@ -74,7 +74,7 @@ class NumberTokens:
 
 @cache
 def number_tokens(name: TokenizerName) -> NumberTokens:
-    """Return a tokenizer by its name. The first two need no package."""
+    """Return a tokenizer by name. The first two need no package."""
     if name in PACKAGED:
         return _packaged(name)
     widths = (1,) if name == "one" else (1, 2, 3)
@@ -90,7 +90,7 @@ def _packaged(name: str) -> NumberTokens:
     except ModuleNotFoundError as error:
         raise ValueError(f"The tokenizer {name} is not installed: {error}") from error
     encoder, vocab = Encoder(tokenizer), NumericVocab.from_tokenizer(tokenizer)
-    marks = [f"{space}{mark}" for mark in _MARKS for space in ("", " ")]  # SentencePiece begins a text with a space
+    marks = [f"{space}{mark}" for mark in _MARKS for space in ("", " ")]  # SentencePiece starts a text with a space
 
     def split(texts: Sequence[str]) -> list[list[str]]:
         return [[*map(encoder.piece, ids)] for ids in encoder.encode(texts)]
@@ -99,7 +99,7 @@ def _packaged(name: str) -> NumberTokens:
 
 
 def listed_tokenizers() -> list[dict[str, str | None]]:
-    """Return name, title and, where a tokenizer cannot be had, the reason, of each tokenizer."""
+    """Return name, title and, if it is not installed, the reason, of each tokenizer."""
     return [{"name": name, "title": title, "reason": _missing(name)} for name, title in TITLES.items()]
 
 
@@ -108,7 +108,7 @@ def _missing(name: TokenizerName) -> str | None:
     if name not in PACKAGED:
         return None
     if find_spec("transformers") is None:
-        return "transformers is not installed; run pip install 'numerate[train]'"
+        return "transformers is not installed; run pip install 'numerate[lab]'"
     try:
         packaged_file(name)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Pictures of losses, of calibration and of distributions; they need matplotlib."""
+"""Plots of losses, calibration and distributions; they need matplotlib."""
 
 from numerate.checks import public_dir
 from numerate.choices import FORMATS

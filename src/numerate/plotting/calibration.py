@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LEVELS = tuple(k / 20 for k in range(1, 20))
-_BINS = 60  # more values than this in the picture are put into bins
+_BINS = 60  # more values than this are binned
 _SIGMAS = 1.96  # 95 % of binomial noise
 _BAND, _DARK = "#9aa5ab", "#30363a"
 
@@ -33,13 +33,13 @@ def plot_reliability(
 ) -> Path:
     """Plot how often the truth lies below each quantile, and a histogram of its positions.
 
-    A calibrated model stays in the grey band with a probability of 95 % at each place. A curve that is flatter than the diagonal
-    in the middle is a model that is too sure; a curve above it means answers that are too high.
+    At each quantile, a calibrated model is inside the grey band with a probability of 95 %. A curve that is flatter than the
+    diagonal in the middle means overconfidence; one above the diagonal means answers that are too high.
 
     Args:
         distributions: the model's answers.
         truths: one for each.
-        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is made if need be.
+        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is created if missing.
         seed: seed of the random part of the positions, see :func:`numerate.calibration.pit`.
     """
     path = Path(path)
@@ -82,8 +82,8 @@ def plot_coverage(
     Args:
         distributions: the model's answers; other rows than ``calibrated`` was fitted on.
         truths: one for each.
-        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is made if need be.
-        calibrated: from :func:`numerate.calibration.conformal`. Levels that its rows cannot promise are left out.
+        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is created if missing.
+        calibrated: from :func:`numerate.calibration.conformal`. Levels that its rows cannot guarantee are left out.
         levels: above 0 and below 1.
     """
     path = Path(path)
@@ -121,7 +121,7 @@ def plot_distributions(
 
     Args:
         distributions: a few; 1 to 30.
-        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is made if need be.
+        path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is created if missing.
         truths: one for each.
         level: the level of the intervals.
         calibrated: conformal intervals instead of the model's own.

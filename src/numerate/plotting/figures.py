@@ -1,4 +1,4 @@
-"""What all pictures share: file formats, colours, a plain look, and how they are saved."""
+"""Shared by all plots: file formats, colours, axes style, and saving."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ COLOURS = ("#1f6f8b", "#d1495b")
 
 
 def figure_for(path: Path) -> type[Figure]:
-    """Return matplotlib's Figure; raise if ``path`` is not a picture file or matplotlib is missing."""
+    """Return matplotlib's Figure; raise if ``path`` has another suffix or matplotlib is not installed."""
     check_choice("path.suffix", path.suffix, FORMATS)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"path={str(path)!r} is a picture: expected the package matplotlib; run pip install 'numerate[report]'."
+            f"path={str(path)!r} needs matplotlib, which is not installed: run pip install 'numerate[report]'."
         ) from error
     return Figure
 
 
 def unframed(axes: Axes) -> None:
-    """Give axes a faint grid and no frame at the top and on the right."""
+    """Add a faint grid, and remove the top and right spines."""
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Save a figure without overlaps, in a folder that is made if need be, and return the path."""
+    """Save a figure with constrained layout, create its folder if missing, and return the path."""
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

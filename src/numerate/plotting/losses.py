@@ -1,4 +1,4 @@
-"""Plots of a loss: the cost of a wrong answer by its distance and, for SMMD, the gram over the values of a vocabulary."""
+"""Plots of a loss: its value by the distance of the answer and, for SMMD, the gram of the vocabulary."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TICKS = 10
 
 
 def certain_costs(loss: NumericLoss, index: int, answers: Tensor | None = None, width: float = 0.0) -> Tensor:
-    """Return the cost ``[N]`` of each answer if the token at ``index`` is right; each answer has odds of a million to one.
+    """Return the loss ``[N]`` of each answer if the token at ``index`` is right; all other tokens together have 1e-6.
 
     Args:
         loss: the loss, with its vocabulary of N tokens.
-        index: of the token that is right.
-        answers: indices of the answers to cost; None: all N.
-        width: standard deviation of a bell around each answer, in units of value; 0: the answer alone.
+        index: index of the right token.
+        answers: indices of the answers; None: all N.
+        width: standard deviation of a Gaussian around each answer, in units of value; 0: the answer alone.
     """
     vocab = loss.vocab
     least = 1e-6 / max(1, vocab.size - 1)
@@ -44,7 +44,7 @@ def certain_costs(loss: NumericLoss, index: int, answers: Tensor | None = None, 
 
 
 def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
-    """Plot the cost of an answer by its distance from the label; for ``"smmd"``, both forms, with their grams above."""
+    """Plot the loss of an answer by its distance from the label; for ``"smmd"``, both variants, with their grams."""
     check_choice("loss", loss, tuple(LOSSES))
     path = Path(path)
     Figure = figure_for(path)  # noqa: N806
@@ -56,7 +56,7 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
         left, right, below = figure.subplot_mosaic([["left", "right"], ["below", "below"]], height_ratios=[1.25, 1]).values()
         for axes, (form, smmd) in zip((left, right), forms.items(), strict=True):
             image = _draw_gram(axes, smmd, distinct)
-            axes.set_title(f"gram, {form} form")
+            axes.set_title(f"gram, {form}")
         left.set_ylabel("value of another token")
         figure.colorbar(image, ax=[left, right], label="similarity of two values", shrink=0.9)
         _draw_costs(below, forms, distinct)
@@ -68,7 +68,7 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
 
 
 def _distinct(vocab: NumericVocab) -> Tensor:
-    """Return the index of one token per value: of ``7``, but not of ``007`` and `` 7``."""
+    """Return the index of one token per value: of ``7``, not of ``007`` or `` 7``."""
     values = vocab.values
     return torch.cat([torch.tensor([True]), values[1:] > values[:-1]]).nonzero()[:, 0]
 
@@ -98,7 +98,7 @@ def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor)
         axes.set_xscale("symlog", linthresh=1)
         axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"distance of the answer from the label {label:g}")
-    axes.set_ylabel("cost of a certain answer")
+    axes.set_ylabel("loss of a certain answer")
     axes.set_ylim(bottom=0)
     unframed(axes)
     if len(losses) > 1:

@@ -1,7 +1,7 @@
-"""The lexer: which tokens of a label sequence are part of which number, found by comparing neighbours.
+"""The lexer: assigns the tokens of a label sequence to numbers by comparing neighbours.
 
-A number is ``[sign] [currency] digits [. digits] [e [sign] digits]``; the digits before the point may be missing. The rules
-are those of ``docs/numbers.md``. No function loops over tokens, waits for a GPU, or has a shape that depends on the data.
+A number is ``[sign] [currency] digits [. digits] [e [sign] digits]``; the digits before the point are optional. See
+``docs/numbers.md`` for the rules. No function loops over tokens, syncs with a GPU, or has data-dependent shapes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEFORE, _AFTER = 15, 30  # offsets of the neighbours' bits
 
 
 class Tokens(NamedTuple):
-    """Facts about each token and its neighbours, ``[B, T]`` each; the first token of a row is glued to nothing."""
+    """Facts about each token and its neighbours, ``[B, T]`` each; the first token of a row is not glued."""
 
     digit: Tensor  # whether it is a numeric token
     width: Tensor  # number of digits
@@ -64,7 +64,7 @@ class Powers(NamedTuple):
 class NumberParts(NamedTuple):
     """The role of each token in its number, ``[B, T]`` each: two indices, then masks."""
 
-    number: Tensor  # index of the last number that began at or before the token
+    number: Tensor  # index of the last number that starts at or before the token
     number_of: Tensor  # index of the number that the token belongs to, -1 if none
     start: Tensor  # first digit token of a number
     joined: Tensor  # digit token that continues its number, or its power of ten
@@ -102,7 +102,7 @@ def read_numbers(tokens: Tokens, *, thousands: bool) -> NumberParts:
     # A point leads a number unless it follows a letter, a digit, a closing mark or a point: end.5 and ...5 are 5.
     leading = match(LEADS, without=POINT) | match(LEADS, not_before=CLOSES | DOTTED)
     leads = glued_digit & before(leading)
-    # From left to right, a point begins a fraction, and the next point or comma ends it: 1.2.3.4 is 1.2 and 3.4.
+    # From left to right, a point starts a fraction, and the next point or comma ends it: 1.2.3.4 is 1.2 and 3.4.
     broken = ~(separator | leads | run_on | (glued_digit & before(separator)))
     points_so_far = _count_since(point | leads, broken if reset is None else broken | reset)
     in_fraction = before((points_so_far & 1) == 1)
@@ -132,9 +132,9 @@ def _hyphen(tokens: Tokens) -> Tensor:
 
 
 def _powers(tokens: Tokens, glued_digit: Tensor, run_on: Tensor, point: Tensor, *, needed: bool) -> Powers | None:
-    """Find powers of ten: directly after digits, an ``e``, an optional sign, and one to three digits.
+    """Find powers of ten: an ``e`` directly after digits, an optional sign, and one to three digits.
 
-    Not a power: one followed by a point or another ``e``, or one whose mantissa follows an ``e`` (1e5e3 is 1, 5 and 3).
+    Not a power if followed by a point or another ``e``, or if the mantissa follows an ``e`` (1e5e3 is 1, 5 and 3).
     Return None on a CPU if no ``e`` follows a digit, unless ``needed``.
     """
     letter = tokens.match(EXPONENT, before=DIGITS)
@@ -158,12 +158,12 @@ def _powers(tokens: Tokens, glued_digit: Tensor, run_on: Tensor, point: Tensor, 
 
 
 def before(x: Tensor) -> Tensor:
-    """Return ``x`` of the token before each one. Rows wrap around: use it only where their first token cannot matter."""
+    """Return ``x`` of the previous token. Rows wrap around: use only where their first token does not matter."""
     return x.roll(1, -1)
 
 
 def after(x: Tensor) -> Tensor:
-    """Return ``x`` of the token after each one. Rows wrap around: use it only where their last token cannot matter."""
+    """Return ``x`` of the next token. Rows wrap around: use only where their last token does not matter."""
     return x.roll(-1, -1)
 
 

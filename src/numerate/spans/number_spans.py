@@ -1,10 +1,10 @@
-"""NumberSpans: label ids to numbers, with sign, point and place value; vectorised.
+"""NumberSpans: numbers in label ids, with sign, point and place value; vectorised.
 
-``12345.678`` in a tokenizer of one to three digits per token is ``123 | 45 | . | 678``: the place of ``123`` is 10²,
-of ``45`` 10⁰, of ``678`` 10⁻³. The digits of a power of ten (the 3 of ``1.5e-3``) belong to the number but have no place in it.
+With one to three digits per token, ``12345.678`` is ``123 | 45 | . | 678``: the place of ``123`` is 10², of ``45`` 10⁰, of
+``678`` 10⁻³. The digits of a power of ten (the 3 of ``1.5e-3``) belong to the number but have no place in it.
 
-Reading labels never loops over tokens or waits for a GPU, and no shape depends on the data: S numbers use the first S of B·T
-slots. Only the properties that return ``[S]`` tensors cut them to size.
+Reading labels neither loops over tokens nor syncs with a GPU, and no shape depends on the data: S numbers use the first S of B·T
+slots. Only properties that return ``[S]`` tensors truncate them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NumberSpans:
             and power of ten belong to the number.
         is_digit: mask of tokens with digits, including those of a power of ten.
         is_start: mask of the first digit token of each number.
-        is_sign: mask of minuses that are separate tokens; ``(-`` is not in the mask, but makes its number negative.
+        is_sign: mask of minus signs that are separate tokens; ``(-`` is not in the mask, but makes its number negative.
         is_fraction: mask of tokens with digits after the point.
         is_power: mask of tokens with digits of a power of ten: the 5 of ``1e-5``. Their exponent, leading and last are those
             within the power.
@@ -84,11 +84,11 @@ class NumberSpans:
         Args:
             labels: token ids ``[.., T]``; ``ignore_index`` and every id outside the vocabulary end a number.
             vocab: the numeric tokens.
-            position_ids: position ``[.., T]`` of each label's token; a 0 begins a new document.
+            position_ids: position ``[.., T]`` of each label's token; a 0 starts a new document.
             numbers: ``"values"`` reads sign, point and power of ten; ``"runs"`` reads every run of digits as an integer, as
                 the published NTIL and ``ntloss`` code do.
             thousands: read ``1,000`` as one number.
-            ignore_index: the label of ignored positions.
+            ignore_index: label of ignored positions.
         """
         return find_numbers(
             labels,
@@ -127,7 +127,7 @@ class NumberSpans:
         exact = top - last < EXACT_DIGITS
         base = torch.where(exact, last, top)
         total = self._sum_above(base)
-        # Numbers below 1e-308 take two divisions, as float64 has no 10**400.
+        # Numbers below 1e-308 need two divisions: float64 has no 10**400.
         small = total / power_of_ten((-base).clamp(0, 308)) / power_of_ten((-base - 308).clamp_min(0))
         value = torch.where(base < 0, small, total * power_of_ten(base))
         negative = self.per_number((self.is_start & self.negative).long())[: value.shape[0]]
@@ -221,7 +221,7 @@ def find_numbers_among(
 ) -> tuple[Tensor, NumberSpans]:
     """Find the numbers among the M tokens that can be part of one; return their positions ``[M]`` and spans ``[1, M]``.
 
-    Other tokens are read only if they come directly before one of these.
+    Other tokens are read only directly before one of these.
     """
     flat = labels.reshape(-1)
     rows = look_up(part_table, flat, ignore_index).nonzero()[:, 0]
@@ -252,7 +252,7 @@ def _read(
     """
     check_choice("numbers", numbers, choices(Numbers))
     if thousands and numbers == "runs":
-        raise ValueError("thousands=True has no meaning for numbers='runs', which end at a comma: expected numbers='values'.")
+        raise ValueError("thousands=True does not apply to numbers='runs', which end at a comma: expected numbers='values'.")
     unspaced = (flags & SPACED) == 0
     digit = index >= 0
     safe = index.clamp_min(0)

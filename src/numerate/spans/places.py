@@ -12,7 +12,7 @@ from torch import Tensor
 from numerate.spans.lexer import NumberParts, Tokens, after
 from numerate.spans.segments import sum_by
 
-EXACT_DIGITS = 15  # float64 keeps every decimal number of this many digits
+EXACT_DIGITS = 15  # decimal numbers of this many digits round-trip through float64
 _POWERS = torch.tensor([float(f"1e{k}") for k in range(-330, 309)], dtype=torch.float64)
 
 
@@ -22,7 +22,7 @@ def power_of_ten(exponent: Tensor) -> Tensor:
 
 
 def find_places(parts: NumberParts, tokens: Tokens, token_values: Tensor) -> dict[str, Tensor]:
-    """Compute the fields of :class:`~numerate.NumberSpans` that tell the place of each token and the sign of its number."""
+    """Compute the fields of :class:`~numerate.NumberSpans` for the place of each token and the sign of its number."""
     digit, number_of, powers = tokens.digit, parts.number_of, parts.powers
     none = torch.zeros_like(digit)
     is_power = none if powers is None else powers.sign != 0

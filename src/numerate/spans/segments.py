@@ -13,7 +13,7 @@ def sum_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
     """
     if amounts.device.type == "cuda" and amounts.is_floating_point():
         return sum_segments(group, amounts, size)
-    # A spare slot collects the rows without a group.
+    # An extra slot collects the rows without a group.
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
     return slots.index_add(0, torch.where(group < 0, size, group), amounts)[:size]
 
@@ -26,6 +26,6 @@ def sum_segments(group: Tensor, amounts: Tensor, size: int) -> Tensor:
 
 
 def put_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
-    """Compute :func:`sum_by` for groups of at most one row; cheaper on a GPU, as nothing is sorted."""
+    """Compute :func:`sum_by` for groups of at most one row; cheaper on a GPU because it does not sort."""
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
     return slots.index_put((torch.where(group < 0, size, group),), amounts)[:size]

@@ -1,4 +1,4 @@
-"""CircularBell: a distribution around a clock time or an angle, where the end of the scale is next to its beginning."""
+"""CircularBell: a distribution around a clock time or an angle, where the end of the scale is next to its start."""
 
 from __future__ import annotations
 

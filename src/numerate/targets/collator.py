@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numerate.checks import check_choice, choices
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
+from numerate.targets.tokenised_rows import TokenColumn
 
 
 class SoftCollator:
@@ -20,6 +22,7 @@ class SoftCollator:
 
     Args:
         collator: from a list of rows to a batch with ``input_ids``, and ``labels`` if any: of transformers, of TRL, or your own.
+        sequence: what positions refer to, as in :class:`SoftNumbers`: ``"labels"`` for an encoder-decoder.
 
     Called, it returns the collator's batch, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` ``[B, E]``
     if any row has them (position -1 is no entry), and ``position_weights`` and ``token_weights`` ``[B, T]`` if any row has those.
@@ -35,10 +38,13 @@ class SoftCollator:
         [[2, 2], [-1, -1]]
     """
 
-    def __init__(self, collator: Callable[[list[dict[str, Any]]], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, collator: Callable[[list[dict[str, Any]]], Mapping[str, Any]], *, sequence: TokenColumn = "input_ids"
+    ) -> None:
+        check_choice("sequence", sequence, choices(TokenColumn))
         if not callable(collator):
             raise TypeError(f"collator={collator!r:.80} cannot be called: expected a data collator.")
-        self.collator = collator
+        self.collator, self.sequence = collator, sequence
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """Return the batch of the rows."""
@@ -48,9 +54,9 @@ class SoftCollator:
         weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
         if not has_soft and not weights:
             return batch
-        ids = [torch.as_tensor(row["input_ids"], dtype=torch.long) for row in rows]
-        places = _places(ids, batch)
-        length, count = batch["input_ids"].shape[1], batch["input_ids"].shape[0]
+        ids = [torch.as_tensor(row[self.sequence], dtype=torch.long) for row in rows]
+        places = _places(ids, batch, self.sequence)
+        count, length = batch[self.sequence].shape
         if has_soft:
             # A collator that joins rows takes the label of the first token of each, which nothing predicts.
             labels = batch.get("labels")
@@ -69,8 +75,9 @@ class SoftCollator:
             for row, own, (line, offset) in zip(rows, ids, places, strict=True):
                 given = row.get(name)
                 values = torch.ones(len(own)) if given is None else torch.as_tensor(given, dtype=torch.float32)
-                if len(values) != len(own):
-                    raise ValueError(f"{name} has {len(values)} entries and input_ids {len(own)}: expected one for each token.")
+                if len(values) < len(own):
+                    lengths = f"{name} has {len(values)} entries and {self.sequence} {len(own)}"
+                    raise ValueError(f"{lengths}: expected one for each token.")
                 start, stop = max(offset, 0), min(offset + len(own), length)
                 table[line, start:stop] = values[start - offset : stop - offset]
             batch[name] = table
@@ -81,22 +88,22 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else value.tolist() if hasattr(value, "tolist") else [*value]
 
 
-def _places(rows: list[Tensor], batch: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _places(rows: list[Tensor], batch: Mapping[str, Any], sequence: TokenColumn) -> list[tuple[int, int]]:
     """Return for each row the line of the batch that it lies in, and how far it was moved to the right."""
-    table = batch.get("input_ids")
+    table = batch.get(sequence)
     if not isinstance(table, Tensor) or table.dim() != 2:
         found = f"shape {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
-        raise ValueError(f"the collator's input_ids is {found}: expected a tensor [B, T]; use return_tensors='pt'.")
+        raise ValueError(f"the collator's {sequence} is {found}: expected a tensor [B, T]; use return_tensors='pt'.")
     table = table.cpu()
     if len(table) == len(rows):
-        mask = batch.get("attention_mask")
+        mask = batch.get("attention_mask") if sequence == "input_ids" else None
         real = mask.cpu() if isinstance(mask, Tensor) and mask.shape == table.shape else None
         return [(line, _offset(own, table[line], None if real is None else real[line], line)) for line, own in enumerate(rows)]
     starts = [0, *torch.tensor([len(own) for own in rows]).cumsum(0).tolist()]
     if len(table) != 1 or starts[-1] > table.shape[1] or not torch.equal(table[0, : starts[-1]], torch.cat(rows)):
         raise ValueError(
-            f"the collator made input_ids {tuple(table.shape)} of {len(rows)} rows with {starts[-1]} tokens: expected a line for "
-            "each row, or one line with all rows one after the other."
+            f"the collator made {sequence} {tuple(table.shape)} of {len(rows)} rows with {starts[-1]} tokens: expected a line "
+            "for each row, or one line with all rows one after the other."
         )
     return [(0, start) for start in starts[:-1]]
 

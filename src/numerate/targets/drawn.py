@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ Soft = Callable[..., Mapping[str, Any]]
 """``soft(row, rng=generator, path="drawn")``: :class:`SoftNumbers`, or a function of your own."""
 
 
-class _Draws:
+class Draws:
     """Draws that depend on the seed, the epoch and the row alone. Worker processes share the epoch."""
 
     def __init__(self, soft: Soft, seed: int, path: PathKind) -> None:
@@ -44,12 +47,76 @@ class _Draws:
         return dict(self.soft(row, rng=rng, path=self.path))
 
 
-class DrawnDataset(Dataset[dict[str, Any]]):
+class EpochDataset(Dataset[Any], ABC):
+    """Rows by index that depend on the epoch."""
+
+    def __init__(self, dataset: Any, draws: Draws) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or isinstance(dataset, Mapping):
+            raise TypeError(
+                f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a "
+                "stream has no rows to return to, so read it into a list."
+            )
+        self.dataset, self.draws = dataset, draws
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is drawn."""
+        return self.draws.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the numbers of this epoch from now on, in running worker processes too."""
+        self.draws.set_epoch(epoch)
+
+    def callback(self) -> Any:
+        """Return a callback for the Hugging Face Trainer that sets the epoch at its start, on any number of processes."""
+        from packaging.version import Version
+        from transformers import TrainerCallback
+
+        draws = self.draws
+
+        class SetEpoch(TrainerCallback):  # type: ignore[misc]
+            """Sets the epoch of a drawn dataset."""
+
+            def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                if state.global_step and Version(version("accelerate")) < Version("1.15"):
+                    warnings.warn(
+                        f"accelerate {version('accelerate')} forgets the epoch when it skips batches: after resuming within an "
+                        "epoch, the rest of it is drawn as in epoch 0; install accelerate>=1.15 for the draws of an "
+                        "uninterrupted run.",
+                        stacklevel=2,
+                    )
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                draws.set_epoch(int(state.epoch or 0))
+
+        return SetEpoch()
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        place = int(index)
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
+            raise IndexError(f"index={index!r} is out of range: expected one below {len(self)}, the number of rows.")
+        return self.read(place)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return several rows; a data loader asks for a batch at once."""
+        return [self[index] for index in indices]
+
+    @abstractmethod
+    def read(self, index: int) -> Any:
+        """Return the row at an index >= 0."""
+
+
+class DrawnDataset(EpochDataset):
     """A dataset of tokenised rows whose numbers are drawn from their distributions each time a row is read.
 
     A draw depends on ``seed``, the epoch and the index of the row alone. So a run that is resumed sees the same batches, and so
     does one with another number of worker processes. Call ``set_epoch(epoch)`` before each epoch: accelerate and the Hugging Face
-    Trainer do so on a single process; on several processes they tell the sampler alone, so add ``callbacks=[data.callback()]``.
+    Trainer do so on a single process; on several processes only for the sampler, so add
+    ``callbacks=[data.callback()]``.
 
     Args:
         dataset: rows by index: a ``datasets.Dataset``, a list, a ``torch.utils.data.Dataset``.
@@ -72,56 +139,17 @@ class DrawnDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: PathKind = "drawn") -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or isinstance(dataset, Mapping):
-            raise TypeError(
-                f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a "
-                "stream has no rows to return to, so read it into a list."
-            )
-        self.dataset = dataset
-        self._draws = _Draws(soft, seed, path)
+        super().__init__(dataset, Draws(soft, seed, path))
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that is drawn."""
-        return self._draws.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draw the numbers of this epoch from now on, in running worker processes too."""
-        self._draws.set_epoch(epoch)
-
-    def callback(self) -> Any:
-        """Return a callback for the Hugging Face Trainer that sets the epoch at its beginning, on any number of processes."""
-        from transformers import TrainerCallback
-
-        draws = self._draws
-
-        class SetEpoch(TrainerCallback):  # type: ignore[misc]
-            """Sets the epoch of a drawn dataset."""
-
-            def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-                draws.set_epoch(int(state.epoch or 0))
-
-        return SetEpoch()
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        place = int(index)
-        place += len(self) if place < 0 else 0
-        if not 0 <= place < len(self):
-            raise IndexError(f"index={index!r} is out of range: expected one below {len(self)}, the number of rows.")
-        return self._draws.draw(self.dataset[place], place)
-
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several rows; a data loader asks for a batch at once."""
-        return [self[index] for index in indices]
+    def read(self, index: int) -> dict[str, Any]:
+        """Return a row with its numbers drawn."""
+        return self.draws.draw(self.dataset[index], index)
 
 
 class DrawnTransform:
     """The same as :class:`DrawnDataset`, as a function for ``dataset.with_transform`` of the library ``datasets``.
 
-    Such a function is not told which rows it gets, so a column has to say so. ``set_epoch`` has to be called by yourself.
+    Such a function is not passed the indices of its rows, so a column has to hold them. Call ``set_epoch`` yourself.
 
     Args:
         soft: as for :class:`DrawnDataset`.
@@ -143,7 +171,7 @@ class DrawnTransform:
 
     def __init__(self, soft: Soft, *, seed: int = 0, path: PathKind = "drawn", index_column: str = "index") -> None:
         self.index_column = index_column
-        self._draws = _Draws(soft, seed, path)
+        self._draws = Draws(soft, seed, path)
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the numbers of this epoch from now on, in running worker processes too."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from numerate.distribution import NumberDistribution
-from numerate.distribution.exact import EXACT, Number, as_list, exact_number, is_nan, written_decimals
+from numerate.distribution.exact import EXACT, NUMERAL, Number, as_list, exact_number, is_nan, written_decimals
 from numerate.targets.answer_distribution import AnswerDistribution
 
 
@@ -22,19 +22,27 @@ class Ratings:
     A label is a list of numbers, or the text of one such as ``"[1, 2, 2]"``; None and NaN, a rater without a value, are left out.
 
     Args:
-        step: round each rating to a multiple of this, such as 1 for whole points or 0.5 for half points; None keeps them.
+        step: round each rating to a multiple of this, such as 1 for whole points or 0.5 for half points; None keeps them. A text
+            that is no number is the name of a ``column``: ``Ratings("ratings")``.
         decimals: decimals that every value is written with; by default the most that a rating of the label has. Set it if the
             ratings of some labels have more decimals than those of others.
+        column: the column of a row that holds the ratings; :class:`SoftNumbers` and ``attach`` read it.
 
     Examples:
         >>> Ratings()("[1, 2, 2, 2]").texts, Ratings()([1, 2.5]).texts, Ratings(step=1)([1.5, 2.4, 2.6]).texts
         (('1', '2'), ('1.0', '2.5'), ('2', '3'))
+        >>> Ratings("ratings")
+        Ratings(step=None, decimals=None, column='ratings')
     """
 
     step: Number | None = None
     decimals: int | None = None
+    column: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.step, str) and self.column is None and not NUMERAL.fullmatch(self.step.strip()):
+            object.__setattr__(self, "column", self.step)
+            object.__setattr__(self, "step", None)
         if self.step is not None and exact_number("step", self.step) <= 0:
             raise ValueError(f"step={self.step!r} is out of range: expected a number > 0, such as 1; None keeps the ratings.")
         if self.decimals is not None and (isinstance(self.decimals, bool) or self.decimals not in range(1001)):

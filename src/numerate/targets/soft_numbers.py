@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.checks import check_choice, check_integer, choices
+from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
 from numerate.targets.patterns import NUMBER
 from numerate.targets.soft_targets import SOFT_FIELDS
-from numerate.targets.tokenised_rows import as_ids, documents, rebuilt, trained_tokens
+from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import BARRIER, Encoder, trim
 
 Where = Literal["answer", "all", "marked"]
@@ -36,11 +37,12 @@ class SoftNumbers:
             that returns an :class:`AnswerDistribution`.
         where: which numbers are meant. ``"answer"``: the last of the trained text, of each document in a packed row; ``"all"``:
             all of the trained text; a pattern (``re.compile(r"price: (\d+)")``): its matches, or its first group; ``"marked"``:
-            the spans in the column ``spans``. What looks like a number is up to ``target.pattern``; digits in words, dates,
+            the spans in the column ``spans``. What looks like a number is up to ``target.pattern``; digits within words, dates,
             versions and phone numbers are none.
         keep: a pattern of texts that stay as they are, such as ids: numbers that touch a match are not meant.
         column: a column of the row from which the target is made instead of the number's text, such as several people's ratings.
-            It holds one entry for ``where="answer"``, and a list of one for each number otherwise.
+            It holds one entry for ``where="answer"``, and a list of one for each number otherwise. Default: ``target.column``, if
+            it has one, as ``Ratings("ratings")`` does.
         spans: the column of ``where="marked"``: a list of ``(start, end)``.
         unit: what the spans count: ``"characters"`` of the trained text, which :meth:`text` returns, or ``"tokens"`` of the row.
         mask: whether to add ``position_weights``: 1 at the tokens of the numbers that are meant, 0 elsewhere. Other losses then
@@ -48,6 +50,8 @@ class SoftNumbers:
         end_token: what ends a number at the very end of a row, where the row has no end token. Without it such a number, which
             may have been cut, stays as it is.
         strict: raise for a number that would stay as it is, instead of a warning for the first.
+        sequence: the tokens in which numbers are drawn: ``"input_ids"``, with labels that repeat them, or ``"labels"`` for an
+            encoder-decoder, whose labels are a sequence of their own; ``decoder_input_ids`` follow.
 
     Examples:
         >>> from numerate.targets import Bell
@@ -75,16 +79,19 @@ class SoftNumbers:
         mask: bool = False,
         end_token: int | None = None,
         strict: bool = False,
+        sequence: TokenColumn = "input_ids",
     ) -> None:
         if not callable(target):
             raise TypeError(f"target={target!r:.80} cannot be called: expected Bell(...), Ratings() or a function of the label.")
         if not isinstance(where, re.Pattern):
             check_choice("where", where, choices(Where))
         check_choice("unit", unit, ("characters", "tokens"))
+        check_choice("sequence", sequence, choices(TokenColumn))
         if end_token is not None:
             expected = "a token id such as tokenizer.eos_token_id, or None"
             end_token = check_integer("end_token", end_token, expected, least=0)
-        self.target, self.where, self.column = target, where, column
+        self.target, self.where, self.sequence = target, where, sequence
+        self.column: str | None = getattr(target, "column", None) if column is None else column
         self.keep = re.compile(keep) if isinstance(keep, str) else keep
         self.spans, self.unit, self.mask, self.end_token = spans, unit, mask, end_token
         self.strict = strict
@@ -118,8 +125,7 @@ class SoftNumbers:
             raise ValueError(
                 f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."
             )
-        ids = as_ids(row, "input_ids")
-        trained, docs = trained_tokens(row, ids), documents(row, len(ids))
+        ids, trained, docs = self._tokens(row)
         draft = Draft(ids, trained, self._encoder)
         spans, shown = self._spans(row, draft, docs), draft.trained_text().strip(BARRIER)
         if not spans and self.where == "answer" and any(trained):
@@ -146,7 +152,10 @@ class SoftNumbers:
                         "hold digits of two numbers; use hard labels, or a tokenizer that splits digits from what is beside them."
                     )
                 self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.")
-        out = rebuilt(row, draft.ids, draft.sources, trained, docs)
+        if self.sequence == "labels":
+            out = rebuilt_labels(row, draft.ids, draft.sources)
+        else:
+            out = rebuilt(row, draft.ids, draft.sources, trained, docs)
         for name in (self.column, self.spans if self.where == "marked" else None):
             if name is not None:
                 out.pop(name, None)
@@ -160,8 +169,21 @@ class SoftNumbers:
 
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the trained text of a row, in which spans of ``unit="characters"`` count; a special token is one character."""
-        ids = as_ids(row, "input_ids")
-        return Draft(ids, trained_tokens(row, ids), self._encoder).trained_text()
+        ids, trained, _ = self._tokens(row)
+        return Draft(ids, trained, self._encoder).trained_text()
+
+    def numbers(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the numbers of a row that are meant, as they are written; nothing is drawn or counted."""
+        ids, trained, docs = self._tokens(row)
+        draft = Draft(ids, trained, self._encoder)
+        return [draft.original_text(span) for span in self._spans(row, draft, docs)]
+
+    def _tokens(self, row: Mapping[str, Any]) -> tuple[list[int], list[bool], list[int]]:
+        """Return the tokens in which numbers are drawn, which of them are trained, and the document of each."""
+        ids = as_ids(row, self.sequence)
+        if self.sequence == "labels":
+            return ids, [token_id != IGNORE_INDEX for token_id in ids], [0] * len(ids)
+        return ids, trained_tokens(row, ids), documents(row, len(ids))
 
     def _spans(self, row: Mapping[str, Any], draft: Draft, docs: list[int]) -> list[Span]:
         """Return where the numbers that are meant stand in the text of the row."""

@@ -107,7 +107,7 @@ class TokenTrie:
         return SoftPath([*token_ids], targets)
 
     def _branches(self, first: int, stop: int, place: int) -> _Branches:
-        """Return how likely each token is at a place of sequences that begin alike, and the sequences that go on with it."""
+        """Return the probability of each token after a common prefix, and the sequences that continue with it."""
         if stop - first == 1 and place < self._tokens.shape[1] and (token := int(self._tokens[first, place])) >= 0:
             return {token: 1.0}, {token: (first, stop)}  # not worth keeping
         key = (first, stop, place)

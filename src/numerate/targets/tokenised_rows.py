@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from numerate.labels import IGNORE_INDEX
+from numerate.targets.soft_targets import WEIGHT_FIELDS
 
-_ENDINGS = ("_mask", "_masks", "_ids", "_weights")
+TokenColumn = Literal["input_ids", "labels"]
+"""Which tokens of a row numbers are drawn in."""
+
+ENDINGS = ("_mask", "_masks", "_ids", "_weights")
+_OWN_LABELS = " For an encoder-decoder, whose labels are a sequence of their own, use SoftNumbers(..., sequence='labels')."
 
 
 def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
@@ -24,7 +29,7 @@ def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
     return listed
 
 
-def trained_tokens(row: Mapping[str, Any], ids: Sequence[int]) -> list[bool]:
+def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> list[bool]:
     """Return which tokens of a row are trained: by its labels, or by the masks that a trainer makes labels of."""
     trained = [True] * len(ids)
     for name in ("labels", "completion_mask", "assistant_masks", "attention_mask"):
@@ -32,7 +37,8 @@ def trained_tokens(row: Mapping[str, Any], ids: Sequence[int]) -> list[bool]:
             continue
         values = as_ids(row, name)
         if len(values) != len(ids):
-            raise ValueError(f"{name} has {len(values)} entries and input_ids {len(ids)}: expected one for each token.")
+            hint = _OWN_LABELS if name == "labels" else ""
+            raise ValueError(f"{name} has {len(values)} entries and input_ids {len(ids)}: expected one for each token.{hint}")
         if name != "labels":
             trained = [a and bool(b) for a, b in zip(trained, values, strict=True)]
             continue
@@ -40,7 +46,7 @@ def trained_tokens(row: Mapping[str, Any], ids: Sequence[int]) -> list[bool]:
             if label not in (token_id, IGNORE_INDEX):
                 raise ValueError(
                     f"labels has {label} at position {position}, where input_ids has {token_id}: expected raw labels, which are "
-                    f"the tokens themselves or {IGNORE_INDEX}; do not shift them."
+                    f"the tokens themselves or {IGNORE_INDEX}; do not shift them.{_OWN_LABELS}"
                 )
         trained = [a and label != IGNORE_INDEX for a, label in zip(trained, values, strict=True)]
     return trained
@@ -76,11 +82,7 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
     if row.get("labels") is not None:
         labels = [token_id if trained[source] else IGNORE_INDEX for token_id, source in zip(ids, sources, strict=True)]
         out["labels"] = _like(row["labels"], labels)
-    for name, value in row.items():
-        if name in ("input_ids", "labels", "position_ids") or not name.endswith(_ENDINGS):
-            continue
-        if hasattr(value, "__len__") and not isinstance(value, str | Mapping) and len(value) == length:
-            out[name] = _like(value, [value[source] for source in sources])
+    _follow(out, sources, length, (name for name in row if name not in ("input_ids", "labels", "position_ids")))
     if row.get("position_ids") is not None:
         positions, new = as_ids(row, "position_ids"), []
         old_start = {number: place for place, number in reversed([*enumerate(docs)])}
@@ -95,8 +97,41 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
     return out
 
 
+def rebuilt_labels(row: Mapping[str, Any], ids: list[int], sources: list[int]) -> dict[str, Any]:
+    """Return the row of an encoder-decoder with other ``labels``: each takes what belongs to it from label ``sources``.
+
+    Weights, and columns ``decoder_*`` with an entry for each label, follow; ``decoder_input_ids`` remain the labels moved by one.
+    """
+    old, out = as_ids(row, "labels"), dict(row)
+    out["labels"] = _like(row["labels"], ids)
+    decoder = [name for name in row if name.startswith("decoder_") and name != "decoder_input_ids"]
+    _follow(out, sources, len(old), (*decoder, *WEIGHT_FIELDS))
+    if row.get("decoder_input_ids") is not None:
+        given = as_ids(row, "decoder_input_ids")
+        moved = zip(given[1:], old[:-1], strict=False)
+        if len(given) != len(old) or any(label not in (token_id, IGNORE_INDEX) for token_id, label in moved):
+            raise ValueError(
+                f"decoder_input_ids={given!r:.80} are not the labels moved by one to the right: expected those, or leave the "
+                "column out, as models make it of the labels."
+            )
+        before = [given[source + 1] if new == IGNORE_INDEX else new for new, source in zip(ids[:-1], sources, strict=False)]
+        out["decoder_input_ids"] = _like(row["decoder_input_ids"], [given[0], *before])
+    return out
+
+
+def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterable[str]) -> None:
+    """Let columns with ``length`` entries, one for each token, follow to the tokens of ``sources``."""
+    for name in names:
+        value = out.get(name)
+        listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
+        if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
+            out[name] = _like(value, [value[source] for source in sources])  # type: ignore[index]
+
+
 def _like(old: Any, values: list[Any]) -> Any:
     """Return the values in the form of ``old``: a tensor, an array or a list."""
     if isinstance(old, torch.Tensor):
+        if old.dim() > 1:  # several entries for each token, such as a mask of pictures
+            return torch.stack(values) if values else old[:0]
         return torch.tensor([float(v) if old.is_floating_point() else int(v) for v in values], dtype=old.dtype)
     return np.array(values, dtype=old.dtype) if isinstance(old, np.ndarray) else values

@@ -24,6 +24,7 @@ from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import Floats
 
 _CHUNK = 512  # rows whose distances are computed at once
+_RELATIVE, _OF_SPREAD = 0.05, 0.2  # of `suitable_width`: shares of the label and of the spread of all labels
 
 
 def estimate_width(
@@ -155,3 +156,27 @@ def _nearest(table: Floats) -> npt.NDArray[np.int64]:
         distance[np.arange(stop - start), np.arange(start, stop)] = np.inf
         found[start:stop] = distance.argmin(1)
     return found
+
+
+def suitable_width(labels: npt.ArrayLike) -> dict[str, float]:
+    """Return settings of a :class:`Bell` whose width suits numbers ``[N]`` of any sign and size.
+
+    Five per cent of the label where no two labels differ in sign, and they vary by more than that; zeros stay as they are. Else a
+    fifth of the spread of all labels: a temperature of 0.1 is as uncertain as one of 20, and the years 1990 to 2010 are closer
+    than five per cent. The spread is the standard deviation of a normal distribution with their 10 % and 90 % quantiles. If
+    these are equal, most labels are, which are then taken to be exact.
+
+    Examples:
+        >>> suitable_width([326, 950, 2401, 5324, 18823]), suitable_width([0, 0, 1, 2, 7])
+        ({'relative': 0.05}, {'relative': 0.05})
+        >>> suitable_width([-5, 0, 5, 10, 20]), suitable_width([1990, 1995, 2003, 2010])
+        ({'width': 1.5}, {'width': 1.3, 'lowest': 0.0})
+    """
+    values = _numbers("labels", labels)
+    low, high = np.quantile(values, (0.1, 0.9))
+    spread, sizes = float(high - low) / 2.56, np.abs(values[values != 0])
+    signs = {"lowest": bool((values >= 0).all()), "highest": bool((values <= 0).all())}
+    if not spread or (any(signs.values()) and _RELATIVE * float(np.median(sizes)) <= _OF_SPREAD * spread):
+        return {"relative": _RELATIVE}
+    bounds = {name: 0.0 for name, holds in signs.items() if holds}
+    return {"width": float(f"{_OF_SPREAD * spread:.2g}"), **bounds}

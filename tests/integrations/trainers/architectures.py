@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.models.auto import modeling_auto
 
 from numerate import NumericVocab
@@ -54,7 +54,7 @@ def architectures() -> list[Architecture]:
     """Return the models of the automatic classes that predict tokens, each class and configuration once."""
     found: dict[tuple[str, str], Architecture] = {}
     for kind, mapping in KINDS.items():
-        for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES").items():
+        for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES", {}).items():
             for model_class in [classes] if isinstance(classes, str) else classes:
                 found.setdefault((model_type, model_class), Architecture(kind, model_type, model_class))
     return list(found.values())
@@ -174,27 +174,36 @@ OPEN = {
 }
 
 
-def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **settings: Any) -> PreTrainedConfig:
+def defaults_of(cls: type[PretrainedConfig]) -> dict[str, Any]:
+    """Return the settings of a configuration and their defaults: fields since transformers 5, arguments before."""
+    if dataclasses.is_dataclass(cls):
+        return {field.name: None if field.default is dataclasses.MISSING else field.default for field in dataclasses.fields(cls)}
+    arguments = inspect.signature(cls.__init__).parameters.values()
+    return {argument.name: argument.default for argument in arguments if argument.default is not argument.empty}
+
+
+def small_config(cls: type[PretrainedConfig], attempt: Attempt = ATTEMPTS[0], **settings: Any) -> PretrainedConfig:
     """Return a small configuration, with small parts. A dictionary in ``settings`` is for a part."""
     default = cls()
     values: dict[str, Any] = {}
-    names = {field.name for field in dataclasses.fields(cls)}
-    for field in dataclasses.fields(cls):
-        part = vars(default).get(field.name)
-        if isinstance(part, PreTrainedConfig):
-            given = settings.pop(field.name, {})
-            values[field.name] = small_config(given.pop("config_class", type(part)), attempt, **given)
-        elif isinstance(field.default, (list, tuple)) and "layer" in field.name:
-            values[field.name] = field.default[:LAYERS]
-        elif field.default is not dataclasses.MISSING and field.default is not None:
-            values[field.name] = small_value(field.name, field.default)
-        elif attempt.fill and field.name in OPEN:
-            values[field.name] = OPEN[field.name]
-        elif field.name == "layer_types" and part and {*part[:LAYERS]} <= {"linear_attention", "conv"}:
+    defaults = defaults_of(cls)
+    for name, value in defaults.items():
+        part = vars(default).get(name)
+        if isinstance(part, PretrainedConfig):
+            given = settings.pop(name, {})
+            small = small_config(given.pop("config_class", type(part)), attempt, **given)
+            values[name] = small if dataclasses.is_dataclass(cls) else small.to_dict()
+        elif isinstance(value, (list, tuple)) and "layer" in name:
+            values[name] = value[:LAYERS]
+        elif value is not None:
+            values[name] = small_value(name, value)
+        elif attempt.fill and name in OPEN:
+            values[name] = OPEN[name]
+        elif name == "layer_types" and part and {*part[:LAYERS]} <= {"linear_attention", "conv"}:
             other = next((kind for kind in part if kind not in ("linear_attention", "conv")), "full_attention")
-            values[field.name] = [part[0], other]  # generate needs a layer of attention
-    values |= {name: value for name, value in ALWAYS.items() if name in names}
-    if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
+            values[name] = [part[0], other]  # generate needs a layer of attention
+    values |= {name: value for name, value in ALWAYS.items() if name in defaults}
+    if attempt.sections and {"vocab_size", "rope_parameters"} <= defaults.keys():
         rope = {"rope_type": "default", "rope_theta": 1e4} | (vars(default).get("rope_parameters") or {})
         values["rope_parameters"] = rope | {"mrope_section": list(attempt.sections)}
     return cls(**values | settings)
@@ -205,7 +214,7 @@ def build(architecture: Architecture, dtype: torch.dtype = torch.float64, attemp
     cls = getattr(transformers, architecture.model_class)
     config_class = getattr(cls, "config_class", None) or CONFIG_MAPPING[architecture.model_type]
     settings = SPECIAL_SETTINGS.get(architecture.model_type, {})
-    if architecture.kind == "causal" and any(field.name == "is_decoder" for field in dataclasses.fields(config_class)):
+    if architecture.kind == "causal" and "is_decoder" in defaults_of(config_class):
         settings = {"is_decoder": True} | settings
     config = small_config(config_class, attempt, **copy.deepcopy(settings))
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:

@@ -36,6 +36,7 @@ from transformers import (
     LlamaForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    PreTrainedTokenizerFast,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     SwitchTransformersConfig,
@@ -59,6 +60,17 @@ VOCAB_SIZE, PAD, IMAGE = 40, 30, 31
 EXAMPLES = 8
 TOLERANCE = 1e-6
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of single characters, for models of `build`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    words = {text: i for i, text in enumerate(TEXTS)} | {f"<{i}>": i for i in range(len(TEXTS), VOCAB_SIZE)}
+    raw = Tokenizer(models.WordLevel(words, unk_token="x"))
+    raw.decoder = decoders.Fuse()
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token=f"<{PAD}>", eos_token="<32>")
 
 
 SMALL = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
@@ -96,10 +108,12 @@ def llama_tied() -> nn.Module:
 
 def qwen2_vl() -> nn.Module:
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
-    text = SMALL | {"num_hidden_layers": 2, "rope_parameters": rope}
+    name = "rope_scaling" if Version(transformers.__version__) < Version("5") else "rope_parameters"
+    text = SMALL | {"num_hidden_layers": 2, name: rope}
     del text["pad_token_id"]
     vision = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "patch_size": 4, "mlp_ratio": 2}
-    config = Qwen2VLConfig(text_config=text, vision_config=vision, image_token_id=IMAGE, bos_token_id=None, eos_token_id=None)
+    tokens = {"image_token_id": IMAGE, "vision_start_token_id": IMAGE + 1, "bos_token_id": None, "eos_token_id": None}
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, **tokens)
     model = Qwen2VLForConditionalGeneration(config)
     model.accepts_loss_kwargs = False  # as many vision-language models have it
     return model

@@ -1,4 +1,4 @@
-"""What else could predict the number of a table: a constant and gradient boosting see the rows of the runs."""
+"""Baselines: a constant, gradient boosting on columns, and ridge regression on text, on the rows of the runs."""
 
 import json
 import math
@@ -8,7 +8,16 @@ import sys
 import numpy as np
 import pytest
 
-from numerate.lab.baselines import BaselineAnswers, BoostingSettings, boosting, choose_boosting, constant
+from numerate.lab.baselines import (
+    BaselineAnswers,
+    BoostingSettings,
+    RidgeSettings,
+    boosting,
+    choose_boosting,
+    choose_ridge,
+    constant,
+    ridge,
+)
 from numerate.lab.baselines.tables import _Table, validation_score
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
@@ -38,6 +47,18 @@ def split(task):
 
 def mae(task, baseline):
     return np.abs(gold_numbers(task, split(task)[1]) - baseline.answers).mean()
+
+
+def notes(folder, rows=240):
+    """A table of notes whose words decide the price, each note different."""
+    rng = random.Random(0)
+    lines = []
+    for _ in range(rows):
+        words = rng.choices(["lamp", "door", "garden", "kitchen", "window", "roof"], k=rng.randint(4, 9))
+        lines.append(f"{' '.join(words)} {rng.randint(100, 999)},{sum(map(len, words)) + 0.1 * rng.random():.2f}")
+    path = folder / "notes.csv"
+    path.write_text("\n".join(["note,price", *lines]), encoding="utf-8")
+    return path
 
 
 # Tables
@@ -152,3 +173,57 @@ def test_a_scale_restores_numbers(log):
     shown = scale.standardised(numbers)
     assert (shown.mean(), shown.std()) == pytest.approx((0, 1))
     np.testing.assert_allclose(scale.restored(shown), numbers)
+
+
+# Text
+
+
+def test_ridge_reads_what_boosting_cannot(tmp_path):
+    needs_sklearn()
+    task = Regression.from_files(notes(tmp_path), target="price")
+    training, test = split(task)
+    found = ridge(task, training, test, choose_ridge(task, training[:-40], training[-40:]))
+    assert mae(task, found) < 0.5 * mae(task, constant(task, training, test))
+    assert found.settings.keys() == {"ngrams", "alpha", "norm", "scale"}
+    with pytest.raises(NotApplicable, match=r"boosting does not apply: note is free text.*Expected a column of numbers or categ"):
+        boosting(task, training, test, BoostingSettings())
+
+
+def test_ridge_takes_the_settings_that_validate_best(tmp_path):
+    needs_sklearn()
+    task = Regression.from_files(notes(tmp_path), target="price")
+    training, test = split(task)[0][:-40], split(task)[0][-40:]
+    chosen = choose_ridge(task, training, test, choose_by="absolute_error")
+    golds = gold_numbers(task, test)
+    error = np.abs(golds - ridge(task, training, test, chosen).answers).mean()
+    for other in (RidgeSettings(), RidgeSettings(norm=None, alpha=100.0), RidgeSettings(norm=None, alpha=10.0)):
+        assert error <= np.abs(golds - ridge(task, training, test, other).answers).mean()
+
+
+def test_ridge_of_prompts(tmp_path):
+    needs_sklearn()
+    lines = [json.dumps({"prompt": f"{'very ' * (i % 7)}good, number {i}", "answer": str(i % 7)}) for i in range(60)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    task = Regression.from_files(tmp_path / "prompts.jsonl")
+    training, test = split(task)
+    found = ridge(task, training, test, RidgeSettings(alpha=0.1, norm=None))
+    assert mae(task, found) < 0.3 * mae(task, constant(task, training, test))
+
+
+def test_ridge_does_not_apply_to_a_table_without_text(tmp_path):
+    needs_sklearn()
+    task = Regression.from_files(table(tmp_path), target="price")
+    with pytest.raises(NotApplicable, match="ridge does not apply: no column of the table is free text"):
+        ridge(task, *split(task), RidgeSettings())
+
+
+def test_boosting_takes_the_other_columns_of_a_table_with_text(tmp_path):
+    """Free text is never a category: the answers are those of the table without the column."""
+    needs_sklearn()
+    lines = notes(tmp_path).read_text(encoding="utf-8").splitlines()
+    wider = [f"{len(line) // 4},{line}" for line in lines[1:]]
+    (tmp_path / "wider.csv").write_text("\n".join([f"size,{lines[0]}", *wider]), encoding="utf-8")
+    task = Regression.from_files(tmp_path / "wider.csv", target="price")
+    training, test = split(task)
+    assert _Table(training).is_category == [False]
+    assert mae(task, boosting(task, training, test, BoostingSettings())) < mae(task, constant(task, training, test))

@@ -57,6 +57,43 @@ def test_computed_once(table, tmp_path, monkeypatch):
     assert sorted(more.answers["constant"]) == [0, 1, 2]
 
 
+def test_of_a_column_of_text_alone(tmp_path):
+    """Ridge regression answers, and boosting does not, which a note says."""
+    pytest.importorskip("sklearn")
+    path = tmp_path / "molecules.csv"
+    smiles = ["C" * (7 + i % 11) + "(O)N" * (1 + i % 7) + "c1ccccc1" * (i % 2) for i in range(150)]
+    lines = [f"{text},{len(text)}" for text in dict.fromkeys(smiles)]
+    path.write_text("\n".join(["smiles,price", *lines]), encoding="utf-8")
+    config = RunConfig(task="regression", task_settings={"target": "price"}, data=str(path), train_examples=100, eval_examples=9)
+    task = Regression.from_files(path, target="price")
+    asked = {name: [example.answer for example in rows] for name, rows in asked_of(config, task).items()}
+    found = kept_baselines(tmp_path, [config.used], asked)
+    assert [*found.answers] == ["constant", "ridge"]
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("Without gradient boosting: boosting does not apply: smiles is free text")
+
+
+def test_ridge_is_silent_on_a_table_without_text(table, tmp_path, monkeypatch):
+    """That it does not apply is kept too, so that a report asks for the data once."""
+    pytest.importorskip("sklearn")
+    assert kept_baselines(tmp_path, runs(table), golds(table)).notes == ()
+    monkeypatch.setattr(kept, "make_task", None)
+    again = kept_baselines(tmp_path, runs(table), golds(table))
+    assert ([*again.answers], again.notes) == (["constant", "boosting"], ())
+
+
+def test_an_older_folder_whose_data_are_gone(table, tmp_path):
+    """It has no ridge regression, and whether that applies is not known: no note."""
+    pytest.importorskip("sklearn")
+    asked = golds(table)
+    kept_baselines(tmp_path, runs(table), asked)
+    file = tmp_path / kept.FILE
+    file.write_text(json.dumps({name: own for name, own in json.loads(file.read_text()).items() if name != "ridge"}))
+    table.unlink()
+    found = kept_baselines(tmp_path, runs(table), asked)
+    assert ([*found.answers], found.notes) == (["constant", "boosting"], ())
+
+
 def test_without_scikit_learn(table, tmp_path, monkeypatch):
     """The constant stays, and a line says how to install the rest; once installed, it is computed."""
     with monkeypatch.context() as patched:

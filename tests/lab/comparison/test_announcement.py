@@ -41,7 +41,7 @@ def part(lines, title):
 def test_every_task_is_announced_with_a_question_as_the_model_sees_it(task, tmp_path):
     model = "tiny-vlm" if TASKS[task].visual else "tiny"
     lines = announced(tmp_path, tasks=[task], models=[model])
-    assert len(lines) <= 10
+    assert len(lines) <= 11
     assert lines[0] == "Comparing smmd with the baseline ce."
     assert part(lines, "runs") == "6 (2 losses x 3 seeds), 600 steps of 64 rows each"
     assert part(lines, "model") == f"{model}, {parameters(RunConfig(model=model)):,} parameters, built from scratch"
@@ -54,6 +54,17 @@ def test_every_task_is_announced_with_a_question_as_the_model_sees_it(task, tmp_
     answers = part(lines, "answers")
     assert f"greedy; here {json.dumps(example.answer, ensure_ascii=False)}".startswith(answers.removesuffix(" .."))
     assert part(lines, "machine").replace(" ", "").endswith(f";folder{tmp_path}")
+
+
+def test_the_tokens_of_a_question_are_announced(tmp_path):
+    """Of a picture they depend on the model, and are left out."""
+    task = TASKS["regression"](kind="series")
+    lines = announced(tmp_path, tasks=[{"task": "regression", "task_settings": {"kind": "series"}}])
+    lengths = sorted(
+        len(example.prompt) + 1 for example in task.examples("train", 500)
+    )  # one token per character, and the line's end
+    assert part(lines, "tokens") == f"a question has {lengths[249]} (median) to {lengths[-1]} (largest) tokens"
+    assert part(announced(tmp_path, tasks=["clock"], models=["tiny-vlm"]), "tokens") is None
 
 
 def test_a_table_is_announced_with_its_columns(tmp_path):
@@ -118,7 +129,7 @@ def test_a_comparison_with_a_budget_is_announced_in_ten_lines(tmp_path, monkeypa
     text = "5 min, about 4 min for runs and report. Left out: smmd, ntil, 2 of 3 seeds, 300 of 600 steps, 300 of 500 test rows."
     lines = announced(Path("runs/diamonds"), Setting(Path("runs/diamonds"), "local", 2, 0, text), **table)
     assert part(lines, "budget") == text
-    assert len(lines) <= 10
+    assert len(lines) <= 11
 
 
 def test_chats_of_several_turns_are_announced(tmp_path):

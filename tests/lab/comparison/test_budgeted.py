@@ -259,7 +259,7 @@ def test_the_report_is_about_the_seeds_that_are_complete(slower, seeds, tmp_path
     runs.inside = inside
     reported = []
     path = tmp_path / "report.json"
-    write_json(path, {"answers": [], "answer": "", "scores": []})
+    write_json(path, {"answers": [], "answer": "", "key_figures": [], "scores": []})
 
     def write_report(folder):
         reported.append(json.loads((folder / "experiment.json").read_text()))

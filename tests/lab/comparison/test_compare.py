@@ -506,8 +506,8 @@ def test_the_demo_does_not_leak(own, tmp_path, monkeypatch):
 
 def test_the_demo_with_other_settings():
     """Its settings can be overridden; the width of soft labels goes with its losses."""
-    assert comparison_settings(None, None, settings={"seeds": 8, "soft": {"relative": 0.05}}) == PRESETS["demo"] | {
-        "seeds": 8, "soft": {"relative": 0.05, "lowest": 0},
+    assert comparison_settings(None, None, settings={"seeds": 8, "soft": {"width": 0.25}}) == PRESETS["demo"] | {
+        "seeds": 8, "soft": {"width": 0.25},
     }  # fmt: skip
     values = comparison_settings(None, None, settings={"losses": ["emd"]})
     assert values == {name: value for name, value in PRESETS["demo"].items() if name != "soft"} | {"losses": ["emd"]}

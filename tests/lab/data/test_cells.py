@@ -293,7 +293,7 @@ def test_a_table_with_many_zeros_is_judged_by_the_absolute_error(zeros, first, t
     task = Regression.from_files(tmp_path / "t.csv", target="rent")
     assert task.measures[0] == first
     assert sorted(task.measures) == sorted(Regression.measures)
-    note = "rent: 10 of 40 answers are 0, which have no relative error: the absolute error judges losses."
+    note = "rent: 10 of 40 answers are 0, which have no relative error: the absolute error is the main metric."
     assert (note in task.notes) == (first == "absolute_error")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import tomllib
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,11 @@ from numerate.lab.prediction.answering import find_source
 from numerate.lab.prediction.predict import predict
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[3]
 FLATS = "area,rooms,rent\n" + "".join(f"{20 + i},{i % 3},{300 + 10 * i}\n" for i in range(40))
@@ -36,6 +41,14 @@ def test_diamonds_by_name(tmp_path, monkeypatch):
     assert (first.prompt, first.answer) == ("carat: 1.01, cut: Ideal, color: E, clarity: SI1. price?", "5262")
 
 
+def test_esol_by_name():
+    task = Regression.from_files("esol", target="logSolubility", wording="bare")
+    assert {split: task.count(split) for split in task.splits} == {"train": 931, "interpolate": 197}
+    assert not task.skipped
+    assert "Cc1occc1C(=O)Nc2ccccc2" in {row.prompt for split in task.splits for row in task.rows[split]}
+    assert task.measures[0] == "absolute_error"  # logarithms have both signs
+
+
 def test_a_file_comes_before_a_table_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "diamonds").mkdir()  # a folder is no table
@@ -49,7 +62,7 @@ def test_a_file_comes_before_a_table_of_its_name(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_lists_the_tables():
-    with pytest.raises(BadData, match=r"diamond: is neither a file nor .* tables: diamonds. Did you mean 'diamonds'\?"):
+    with pytest.raises(BadData, match=r"diamond: is neither a file nor .* tables: diamonds, esol. Did you mean 'diamonds'\?"):
         Regression.from_files("diamond", target="price")
     with pytest.raises(BadData, match="there is no such file"):
         Regression.from_files("diamond.csv", target="price")

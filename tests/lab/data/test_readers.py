@@ -15,7 +15,6 @@ from tests.lab.data.formats import BROKEN, BROKEN_CHATS, CHATS, NESTED, WRITERS,
 
 from numerate.lab.data import Regression, WordProblems
 from numerate.lab.data.chats import as_question
-from numerate.lab.data.columns import LONG_TEXT
 from numerate.lab.data.readers import READERS, data_file, default_task, read_rows
 from numerate.lab.data.row_reader import BadData, RowReader, file_type
 
@@ -265,21 +264,26 @@ def table(folder: Path, rows: list[dict]) -> Path:
 
 
 def test_columns_that_tell_nothing_are_left_out(tmp_path):
-    more = {"unit": "EUR", "essay": "x" * (LONG_TEXT + 1)}
-    path = table(tmp_path, [{"flat_id": f"f{i}", **row, **more, "essay": f"{i}" * LONG_TEXT} for i, row in enumerate(FLATS)])
+    path = table(tmp_path, [{"flat_id": f"f{i}", **row, "unit": "EUR"} for i, row in enumerate(FLATS)])
     task = Regression.from_files(path, target="rent")
     assert task.examples("train")[0].prompt.count(":") == 2
-    assert [*task.left_out] == ["rent", "flat_id", "unit", "essay"]
+    assert [*task.left_out] == ["rent", "flat_id", "unit"]
     assert (
         "rent is asked from area, city. Left out: flat_id (another value in every row, by its name an index); " in task.notes[0]
     )
     assert "unit ('EUR' in every row)" in task.notes[0]
-    assert "essay (1,667 characters on average)" in task.notes[0]
     assert task.asked_columns(path) == (("area", "city"), ())
     shown = Regression.from_files(path, target="rent", columns=("unit", "flat_id"))
     assert any(prompt == "unit: EUR, flat_id: f3. rent?" for _, prompt, _ in questions(shown))
-    assert shown.left_out == {"rent": "what is asked", "area": "not chosen", "city": "not chosen", "essay": "not chosen"}
+    assert shown.left_out == {"rent": "what is asked", "area": "not chosen", "city": "not chosen"}
     assert not shown.notes
+
+
+def test_long_texts_stay(tmp_path):
+    rows = [{**row, "essay": f"{i} words " * 500} for i, row in enumerate(FLATS)]
+    task = Regression.from_files(table(tmp_path, rows), target="rent")
+    assert [*task.left_out] == ["rent"]
+    assert len(task.examples("train")[0].prompt) > 4000
 
 
 def test_columns_that_stay(tmp_path):

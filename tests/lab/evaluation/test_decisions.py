@@ -357,7 +357,7 @@ def test_the_command(rules, trained, tmp_path):
     text = " ".join(found.output.split())
     assert "test rows: 3 examples" in text
     assert "Share of wrong answers" in text
-    assert "The 90 % interval holds the gold number in" in text
+    assert "The 90 % interval contains the gold number in" in text
     assert {"median", "mean"} <= read_jsonl(tmp_path / "out" / "predictions.jsonl")[0]["decisions"].keys()
 
 
@@ -395,7 +395,7 @@ def test_the_sources_of_an_error_add_up():
         "Mean absolute error 357 with greedy answers, 320 with the median: 10 % of it is the decision (95 %"
     )
     assert "it is overconfident by 25.0. (1 of 3 examples without a finite error left out.)" in told[0]
-    assert "holds the gold number in 66.7 % of the examples; the distributions cover 90.0 %" in told[1]
+    assert "contains the gold number in 66.7 % of the examples; the distributions cover 90.0 %" in told[1]
     assert told[1].endswith("per example they take 4.00 ms, 4 × the time of a greedy answer.")
     nothing = read_decisions(records_of([(None, None, None, 1.0, None)]))
     assert np.isinf(nothing.measures["greedy"]["absolute_error"]).all()

@@ -383,7 +383,7 @@ def test_other_predictions_are_not_touched(model, new, tmp_path):
     with pytest.raises(ValueError, match=r"out.csv was changed after it was written .* --overwrite"):
         predict(model, new, out)
     own = write_csv(tmp_path / "own.csv", ROWS[:1])
-    with pytest.raises(ValueError, match=r"own.csv exists, and own.csv.json, which tells how it was made, does not"):
+    with pytest.raises(ValueError, match=r"own.csv exists, and own.csv.json, which records how it was made, does not"):
         predict(model, new, own)
     with pytest.raises(ValueError, match="is the file with the data"):
         predict(model, new, new, overwrite=True)
@@ -419,17 +419,24 @@ def test_a_missing_column_is_found_before_the_model_is_loaded(model, tmp_path, m
 
 
 def test_bad_rows_have_a_reason(tmp_path):
-    """One ends within a number, one lacks a column, one is too long."""
+    """One ends within a number, one lacks a column, one is empty; a long text is cut."""
     rows = [{"q": "ends in 12"}, {"q": "1 ="}, {"q": "x" * 1100}, {"p": 1}, {"q": ""}]
     rows = rows[1:2] + rows
     result = predict("tiny", write_jsonl(tmp_path / "bad.jsonl", rows), tmp_path / "bad.csv", prompt="{q}", width=1)
     bad = read(result.path)
-    assert [row["prediction"] == "" for row in bad] == [False, True, False, True, True, True]
+    assert [row["prediction"] == "" for row in bad] == [False, True, False, False, True, True]
     assert "ends with '2', within a number" in bad[1]["problem"]
-    assert "more tokens than the model takes, 1,024" in bad[3]["problem"]
+    assert "Long texts are cut in 1 row, such as row 4, to fit into the model's context." in result.notes
     assert "has no column 'q', which the prompt names" in bad[4]["problem"]
     assert bad[5]["problem"] == "the question is empty"
-    assert sum(result.problems.values()) == 4
+    assert sum(result.problems.values()) == 3
+
+
+def test_a_prompt_that_is_too_long_has_a_reason(tmp_path):
+    rows = [{"prompt": "1 ="}, {"prompt": "x" * 1100}]
+    result = predict("tiny", write_jsonl(tmp_path / "long.jsonl", rows), tmp_path / "long.csv", width=1)
+    assert [row["prediction"] == "" for row in read(result.path)] == [False, True]
+    assert "more tokens than the model takes, 1,024" in read(result.path)[1]["problem"]
 
 
 def test_a_row_that_fails_does_not_change_the_others(model, tmp_path, monkeypatch):
@@ -529,7 +536,7 @@ def test_what_is_no_model(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"task": "arithmetic"}))
     assert find_source(str(tmp_path)).questions == Questions(Regression())
     (tmp_path / "model" / "numerate.json").write_text("{}")
-    with pytest.raises(ValueError, match="does not tell how the model was asked"):
+    with pytest.raises(ValueError, match="does not say how the model was asked"):
         find_source(str(tmp_path))
 
 
@@ -714,7 +721,7 @@ def test_a_kept_calibration_of_something_else_is_not_used(trained, tmp_path):
         predict(moved, new, tmp_path / f"{number}.csv", say=said.append, **settings)
         assert said == [OWN_INTERVALS]
     (moved / CALIBRATION).write_text('{"level": 0.9}')
-    with pytest.raises(ValueError, match=r"calibration.json does not tell how intervals were calibrated"):
+    with pytest.raises(ValueError, match=r"calibration.json does not say how intervals were calibrated"):
         predict(moved, new, tmp_path / "out.csv")
     assert predict(moved, new, tmp_path / "out.csv", calibrate="none").rows == 1
 

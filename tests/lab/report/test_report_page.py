@@ -154,10 +154,11 @@ class TestEveryTask:
         for whole in ("figure", "tr"):
             assert re.search(rf"(^|[ ,]){whole}[ ,][^}}]*break-inside: avoid", printed, re.MULTILINE)
 
-    def test_lead_names_task_and_model(self, page: ReportPage):
+    def test_the_lead_names_the_task_and_the_details_the_model(self, page: ReportPage):
         lead = re.search(r'<p class="lead">(.*?)</p>', page.text, re.DOTALL)[1]
         task = re.search(r"<dt>task</dt><dd><bdi>(.*?)</bdi>", page.text)[1]
-        assert f"{task} (tiny, not pre-trained)" in lead
+        assert task.replace("_", " ") in lead
+        assert f"{task} (tiny, not pre-trained)" in page.text.partition('id="s1-detail"')[2].partition("</p>")[0]
 
 
 def boxes_order(page: ReportPage) -> Any:

@@ -170,11 +170,14 @@ def test_median_intervals_by_hand() -> None:
     assert over_both.high == INF
 
 
-def test_the_ends_are_order_statistics_of_the_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 2.5 % of 1999 + 1 cases, one more draw is below the 50th lowest of 1999."""
+@pytest.mark.parametrize(("level", "resamples", "rank"), [(0.95, 1999, 50), (0.9, 1999, 100), (0.8, 99, 10), (0.95, 99, 2)])
+def test_the_ends_are_order_statistics_of_the_resamples(
+    monkeypatch: pytest.MonkeyPatch, level: float, resamples: int, rank: int
+) -> None:
+    """In 2.5 % of 1999 + 1 cases, one more draw is below the 50th lowest of 1999. Between two ranks, the wider interval."""
     monkeypatch.setattr("numerate.lab.stats.intervals._medians", lambda _, drawn: np.arange(len(drawn), 0, -1.0)[None])
-    found = median_interval([1.0, 2.0, 2.0])  # in units of 2, the scale of the values
-    assert (found.low / 2, found.high / 2) == (50, 1950)
+    found = median_interval([1.0, 2.0, 2.0], level, resamples=resamples)  # in units of 2, the scale of the values
+    assert (found.low / 2, found.high / 2) == (rank, resamples + 1 - rank)
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 9)), elements=SMALL | st.just(INF)), st.integers(0, 99))

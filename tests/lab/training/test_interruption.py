@@ -171,7 +171,7 @@ def test_train_says_what_is_kept_and_how_to_go_on(number, tmp_path):
     process = apart.start(command_interrupted, number, *arguments, output=tmp_path / "output.txt")
     assert apart.finish(process) == 128 + number
     *_, said, go_on = (tmp_path / "output.txt").read_text().splitlines()
-    assert said == f"Interrupted: step 2 of 4 is saved in {folder}. Go on with:"
+    assert said == f"Interrupted: step 2 of 4 is saved in {folder}. Continue with:"
     assert go_on.strip() == shlex.join(["numerate", *arguments[:-1], "--resume"])
     assert apart.finish(apart.start(command, shlex.split(go_on)[1:], output=tmp_path / "again.txt")) == 0
     train(out=tmp_path / "whole", task="arithmetic", **QUICK)

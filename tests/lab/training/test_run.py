@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+from packaging.version import Version
 
 from numerate.lab.data import TASKS, Arithmetic
 from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
@@ -60,7 +61,8 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     digits = [character for character in record["gold"] if character.isdigit()]
     assert [digit["place"] for digit in record["digits"]] == list(range(len(digits)))[::-1]
     assert all(0 <= digit["p"] <= digit["mass"] <= 1 for digit in record["digits"])
-    assert json.loads((tmp_path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
+    recorded = json.loads((tmp_path / "environment.json").read_text())["packages"]["torch"]
+    assert Version(recorded).public == Version(torch.__version__).public  # the distribution of a CUDA build may not name CUDA
     card = (tmp_path / "model" / "README.md").read_text()
     assert "cross-entropy + 0.3 x `smmd`" in card
     assert not (tmp_path / "checkpoints").exists()

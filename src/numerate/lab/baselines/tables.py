@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from numerate.answers.metrics import METRICS
 from numerate.distribution.exact import Floats
 from numerate.lab.data import Example, Task
 from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit
+from numerate.lab.data.free_text import is_free_text
 from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 from numerate.lab.data.row_reader import BadData
 from numerate.lab.training.validation import chosen_figure
@@ -60,8 +61,9 @@ def boosting(
     """Predict the target with scikit-learn's histogram gradient boosting on the columns that the questions show.
 
     A column is numeric if nine in ten of its cells in the training rows are numbers, read as a target is
-    (:mod:`numerate.lab.data.cells`); the other columns are categories, of which the 255 most frequent are kept. Blank cells,
-    cells of a numeric column that are not a number and other categories are missing values.
+    (:mod:`numerate.lab.data.cells`). Columns of free text are left out (:mod:`numerate.lab.data.free_text`); the others are
+    categories, of which the 255 most frequent are kept. Blank cells, cells of a numeric column that are not a number and other
+    categories are missing values.
 
     Args:
         task: reads the answers.
@@ -71,7 +73,7 @@ def boosting(
         seed: of scikit-learn.
 
     Raises:
-        NotApplicable: the examples have no columns, such as those of a file of prompts and answers.
+        NotApplicable: the examples have no columns, such as those of a file of prompts and answers, or only free text.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     begin = time.perf_counter()
@@ -95,7 +97,7 @@ def choose_boosting(
 ) -> BoostingSettings:
     """Return the settings that are best on validation rows: the loss and the scale of the target, then the number of trees.
 
-    The logarithmic scale is tried if all numbers of the training rows are positive. ``choose_by`` is the measure whose mean
+    The logarithmic scale is tried if all numbers of the training rows are positive. ``choose_by`` is the metric whose mean
     decides; None: the task's headline.
     """
     golds = gold_numbers(task, validation)
@@ -123,7 +125,7 @@ class _Table:
     """Columns as numbers: what is a number and which categories there are is decided by the training rows."""
 
     def __init__(self, training: Sequence[Example]) -> None:
-        rows = _cells(training)
+        rows = cells_of(training)
         names = dict.fromkeys(name for row in rows for name in row)
         if not names:
             raise NotApplicable(
@@ -132,27 +134,41 @@ class _Table:
             )
         self._columns: dict[str, Callable[[Any], float]] = {}
         self.is_category: list[bool] = []
+        texts = free_text_columns(rows)
         for name in names:
             known = [_plain(row[name]) for row in rows if not is_blank(row.get(name))]
-            if known:
+            if known and name not in texts:
                 number = _number_reader(name, known)
                 self._columns[name] = number or _category_reader(known)
                 self.is_category.append(number is None)
+        if texts and not self._columns:
+            raise NotApplicable(
+                f"boosting does not apply: {', '.join(texts)} {'are' if len(texts) > 1 else 'is'} free text, in which trees have "
+                "nothing to split. Expected a column of numbers or categories."
+            )
         if not self._columns:
             raise NotApplicable(f"boosting does not apply: all cells of {', '.join(names)} are blank. Expected other columns.")
 
     def matrix(self, examples: Sequence[Example]) -> Floats:
         """Return a row for each example and a column for each of the table; NaN where a value is missing."""
-        rows = _cells(examples)
+        rows = cells_of(examples)
         columns = [
             [np.nan if is_blank(row.get(name)) else read(_plain(row[name])) for row in rows]
             for name, read in self._columns.items()
         ]
-        return np.array(columns).T
+        matrix: Floats = np.array(columns).T
+        return matrix
 
 
-def _cells(examples: Iterable[Example]) -> list[dict[str, Any]]:
+def cells_of(examples: Iterable[Example]) -> list[dict[str, Any]]:
+    """Return the cells of each example by column; none of examples that are prompts."""
     return [example.meta.get("cells", {}) for example in examples]
+
+
+def free_text_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of training rows that are free text."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if is_free_text([row.get(name) for row in rows])]
 
 
 def _plain(cell: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Say what a comparison or a run will do before it begins: steps, model, rows, a question as the model sees it, folder."""
+"""Print the plan of a comparison or a run: steps, model, rows, a question as the model sees it and its tokens, folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 import torch
 
@@ -18,7 +19,7 @@ from numerate.lab.data.chats import SEVERAL_TURNS
 from numerate.lab.data.regression import Regression
 from numerate.lab.data.settings import DataSettings
 from numerate.lab.data.splits import reserved_rows
-from numerate.lab.models.loading import load_encoder, load_model
+from numerate.lab.models.loading import PromptEncoder, load_encoder, load_model
 from numerate.lab.models.names import BUILT
 from numerate.lab.models.pretrained import count_parameters
 from numerate.lab.models.settings import ModelSettings
@@ -27,6 +28,7 @@ from numerate.lab.training.validation import MOST
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
 _MOST_LINES = 2  # of a text
+_COUNTED_ROWS = 500  # whose tokens are counted
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _model(cell: ModelSettings) -> str:
 
 
 def parameters(cell: ModelSettings) -> int | None:
-    """Return the number of parameters of a model without loading pre-trained weights; None if its configuration does not tell."""
+    """Return the number of parameters of a model without loading pre-trained weights; None if its configuration does not say."""
     if cell.model in BUILT:
         return int(load_model(cell.model).model.num_parameters())
     return count_parameters(cell.model, trust_remote_code=cell.trust_remote_code)
@@ -160,15 +162,30 @@ def _rows(cell: RunConfig, task: Task, *, tuned: bool) -> str:
 def _question(cell: RunConfig, task: Task) -> list[str]:
     """Return a question as the model sees it, its answer, and the columns of a table that are shown and left out."""
     example = task.examples("train", 1, seed=cell.seed)[0]
-    encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
+    encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code).limit(cell.max_length)
     seen = encoder.prompt(example.prompt, picture=example.picture is not None)
     lines = _line("question", json.dumps(seen, ensure_ascii=False))
+    lines += _tokens(cell, task, encoder) if example.picture is None else []
     lines += _line("answers", f"{_decided(cell)}; here {json.dumps(example.answer, ensure_ascii=False)}")
     shown, hidden = _columns(cell, task)
     if shown:
         left_out = f"; left out: {', '.join(hidden)}" if hidden else "; none left out"
         lines += _line("columns", f"{', '.join(shown)}{left_out}")
     return lines + [line for note in task.notes if SEVERAL_TURNS in note for line in _line("chats", note)]
+
+
+def _tokens(cell: RunConfig, task: Task, encoder: PromptEncoder) -> list[str]:
+    """Return how many tokens a question has, and in how many long texts are cut, among the first training rows."""
+    most = task.count("train")
+    examples = task.examples("train", min(_COUNTED_ROWS, cell.train_examples if most is None else most), seed=cell.seed)
+    asked = [example.prompt for example in examples]
+    fitted = [encoder.fitted(question) for question in asked]
+    lengths = [len(ids) for ids in encoder.tokens([encoder.prompt(question) for question in fitted])]
+    cut = sum(question != whole for question, whole in zip(fitted, asked, strict=True))
+    among = (
+        f"; long texts are cut in {cut:,} of {len(asked):,} questions, to fit into max_length={cell.max_length:,}" if cut else ""
+    )
+    return _line("tokens", f"a question has {median_low(lengths):,} (median) to {max(lengths):,} (largest) tokens{among}", None)
 
 
 def _columns(cell: DataSettings, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:

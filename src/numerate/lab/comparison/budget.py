@@ -1,4 +1,4 @@
-"""A time for a comparison, and the best choice of losses, seeds, steps and test rows that fits into it. Needs no torch."""
+"""The time budget of a comparison, and the best losses, seeds, steps and test rows that fit into it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numerate.lab.models.names import BUILT
 FLOOR = 30.0  # seconds: to load the packages and the data, and to write a report, takes about as long
 LEAST_STEPS, LEAST_TESTS, MOST_SEEDS = 10, 20, 8
 _SOME_TESTS, _FEW_SEEDS, _GOOD_SEEDS = 200, 3, 5  # p-values need five seeds
-_USED = 0.9  # share of the budget that is planned with
+_USED = 0.9  # share of the budget that is planned
 _REPORT_SECONDS = (6.0, 0.0015)  # of a report, and per row and run
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|s|sec|m|min|h)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}  # by the first letter
@@ -64,7 +64,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left to plan with: a tenth of the budget is kept for surprises."""
+        """Return the seconds that are left to plan with: a tenth of the budget is kept in reserve."""
         return _USED * self.seconds - self.elapsed
 
 
@@ -149,7 +149,7 @@ def best_choice(least: Choice, most: Choice, enough: int, seconds: Callable[[Cho
         most: what is run if there is time; a part that is the same in both is not chosen.
         enough: steps, by :func:`enough_steps`.
         seconds: the time that a choice takes.
-        limit: the time that there is.
+        limit: the available time.
     """
     choice = least
 

@@ -1,6 +1,6 @@
-"""A comparison that fits into a budget: measure a machine, choose what fits, and keep the choice in the folder.
+"""Fit a comparison into a time budget: time a few steps on this machine, choose what fits, and keep the choice in the folder.
 
-The choice is in ``budget.json``. The same comparison with the same budget goes on with it.
+The choice is in ``budget.json``. The same comparison with the same budget continues with it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measured(config: RunConfig, pictures: Path, limit: float = math.inf) -> Pace
     changed = {"steps": steps, "eval_examples": min(tests, config.eval_examples), "validate_every": None, "keep_best": False}
     short = config.model_copy(update={**changed, "save_every": None, "keep_model": False, "tensorboard": False})
     if small:  # what is imported and loaded once is no part of a run
-        load_run_model(short, load_encoder(config.model, trust_remote_code=config.trust_remote_code))
+        load_run_model(short, load_encoder(config.model, trust_remote_code=config.trust_remote_code).limit(config.max_length))
         from transformers import trainer  # noqa: F401
     trained: list[float] = []  # when each step ended
     tested = (0, 0.0)  # answers, and when the last of them came

@@ -15,7 +15,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -151,7 +151,7 @@ def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path,
     machine = environment()
     description = {
         "name": experiment.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "baseline": experiment.baseline,
         "config": experiment.model_dump(mode="json"),
         "command": machine.pop("command"),
@@ -162,7 +162,7 @@ def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path,
 
 
 def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
-    """Return the headline measure of a finished cell, its figure on the first split, and the seconds that the run took."""
+    """Return the headline metric of a finished cell, its value on the first split, and the seconds that the run took."""
     mine = cell_folder(folder, config)
     result = read_result(folder, config)
     name, records = result["headline"], read_jsonl(mine / "predictions.jsonl")
@@ -196,7 +196,7 @@ def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[s
 
 
 def _factors(cell: RunConfig) -> list[tuple[float, float, float]]:
-    """Return factors of learning rate, weight and width for up to nine trials, the most promising first."""
+    """Return factors of learning rate, weight and width for up to nine trials, the most useful first."""
     weighted, widened = cell.loss != CROSS_ENTROPY, cell.soft is not None and bool(cell.soft.spread)
     if weighted and widened:
         order = [(1, 1, 1), (0.5, 1, 1), (1, 0.3, 1), (1, 1, 0.4), (1, 1, 2), (1, 3, 1), (2, 1, 1), (1, 1, 0.2), (1, 1, 4)]

@@ -50,12 +50,12 @@ class ComparisonResult:
 
     Attributes:
         path: of the HTML report; ``report.json`` and ``report.csv`` are in the same folder.
-        answer: the answer in a few sentences.
-        table: the headline measure, one row per task and model (``setup``), loss, split and ``decision`` (``"greedy"``, and
+        answer: the answer in a sentence, and a line for each of the figures on the report's first screen.
+        table: the headline metric, one row per task and model (``setup``), loss, split and ``decision`` (``"greedy"``, and
             those of ``decide``): ``score`` with its interval ``low`` to ``high``, ``difference`` from the baseline with the same
             decision and its Holm-corrected ``p`` (None for the baseline).
         data: everything in the report, as in ``report.json``.
-        notes: how the data were read, where that was not obvious, and how many rows were skipped.
+        notes: how the data were read, where it was ambiguous, and how many rows were skipped.
     """
 
     path: Path
@@ -103,13 +103,13 @@ def compare(
         processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
             models that are trained one at a time on a GPU.
         executor: ``"local"``: runs in processes; ``"stacked"``: the same, with runs of small models trained as one; ``"ray"``.
-            Default: stacked on a GPU and for the demo, else local, which measures the time per step.
+            Default: stacked on a GPU and for the demo, else local, where the time per step is measured.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
         tune_seeds: seeds of each trial; the trial with the best mean wins. More than one where runs differ much by seed.
         budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
-            those that are arguments of this call. The same call goes on with the same choice.
-        progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
+            those that are arguments of this call. Repeating the call continues with the same choice.
+        progress: print the plan, and show progress bars on a terminal, or a line per finished run elsewhere.
         **settings: of every run (``steps=``, ``weight=``, ``task_settings=``, ...), ``baseline=`` and ``name=``.
 
     Raises:
@@ -186,7 +186,7 @@ def compare(
 
 
 class InterruptedComparison(KeyboardInterrupt):
-    """A comparison was interrupted; finished runs are kept, and the same call goes on.
+    """A comparison was interrupted; finished runs are kept, and repeating the call continues it.
 
     Args:
         folder: of the comparison.
@@ -277,8 +277,8 @@ def _reported(folder: Path, name: str) -> str:
 
 def _result(path: Path, tasks: Sequence[Task], said: Sequence[str] = ()) -> ComparisonResult:
     data = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    answers = data["answers"]
-    answer = " ".join(answers[0]["sentences"]) if len(answers) == 1 else data["answer"]
+    figures = (f"{figure['title']}: {figure['text']} ({figure['note']})" for figure in data["key_figures"])
+    answer = "\n".join([data["answer"], *figures])
     table = []
     for score in (score for score in data["scores"] if score["headline"]):
         row = {"loss": score["label"], **{name: score[name] for name in ("setup", "split", "decision", "measure", "seeds")}}

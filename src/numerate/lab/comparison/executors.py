@@ -32,11 +32,11 @@ Job = Sequence[RunConfig]
 
 
 class OutOfTime(BaseException):
-    """Raised within a run that is given up: no failure, and nothing that a run may handle."""
+    """Raised within a run that is abandoned: not a failure, and not for the run to handle."""
 
 
 _MOST, _MOST_ON_CPU = 128, 16  # runs of a stack
-_POLL_SECONDS = 0.5  # between looks at whether the time is over
+_POLL_SECONDS = 0.5  # between checks of the time limit
 
 
 def threads_for(config: RunConfig, processes: int) -> int:
@@ -322,7 +322,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
         raise ModuleNotFoundError("executor='ray' needs the package ray: run pip install 'numerate[ray]'.") from None
     began = not ray.is_initialized()
     if began:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to its makers
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0

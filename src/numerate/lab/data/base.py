@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
@@ -27,6 +27,7 @@ from numerate.recommendation import NumberKind
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from typing_extensions import Self
 
     from numerate.decode.grammar import Grammar
     from numerate.targets import AnswerDistribution
@@ -85,9 +86,9 @@ class Task:
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         number_kind: of the answers, for which :func:`numerate.recommended` names loss and decision.
         visual: whether examples have images.
-        answer_is: what an answer is, in words; a search of answers needs ``"one number"``.
+        answer_is: description of an answer; searching for answers needs ``"one number"``.
         ends_in_number: whether an answer is a text with one number at its end, which is decided from samples.
-        dataset: what :meth:`read_files` reads, in words.
+        dataset: description of what :meth:`read_files` reads.
         generates_with: settings that change generated examples; None: all.
         reads_with: settings that change what is read from files.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
@@ -215,7 +216,7 @@ class Task:
     # Scores
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Return every measure of an output. An output without an answer gets the worst score."""
+        """Return every metric of an output. An output without an answer gets the worst score."""
         gold, guess = self.read(example.answer), self.read(output)
         return {name: METRICS[name](gold, guess) for name in self.measures}
 

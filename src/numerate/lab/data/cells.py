@@ -36,7 +36,7 @@ DecimalMark = Literal[".", ","]
 BLANK = frozenset(("", "-", "–", "—", "?", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "null", "none"))
 
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))(?:[T ]\d{1,2}:\d\d.*)?")
-_MANY_ZEROS = 0.25  # share of the answers
+_MANY_ZEROS, _FEW_OF_A_SIGN = 0.25, 0.02  # shares of the answers
 _REMEDY = "Write one number, optionally with a unit, choose another target, or skip such rows with skip_bad=True (--skip-bad)."
 _NO_DATE = (
     "Add a column with a number that is computed from it, such as the days since a fixed date, choose another target, or skip "
@@ -149,7 +149,8 @@ def read_cell(value: Any) -> TableCell:
     exponent, unit = _scale(match, value)
     numbers: dict[DecimalMark, Decimal | None] = {}
     marks: tuple[DecimalMark, DecimalMark] = (".", ",")
-    with localcontext(prec=MAX_DIGITS):
+    with localcontext() as context:
+        context.prec = MAX_DIGITS
         for mark in marks:
             number = _numeral(match["digits"], mark) if match["digits"] else Decimal(0)
             if number is not None and match["vulgar"]:
@@ -277,12 +278,15 @@ def rewriting_notes(
         yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
 
 
-def zeros_note(name: str, numbers: Sequence[Fraction]) -> str:
-    """Return a message if so many answers are 0 that a median of relative errors says little; else an empty one."""
-    zeros = sum(number == 0 for number in numbers)
-    if not zeros or zeros < _MANY_ZEROS * len(numbers):
+def absolute_note(name: str, numbers: Sequence[Fraction]) -> str:
+    """Return a message if many answers are 0 or of either sign, so that a relative error says little; else an empty one."""
+    zeros, judge = sum(number == 0 for number in numbers), "the absolute error is the main metric."
+    if zeros and zeros >= _MANY_ZEROS * len(numbers):
+        return f"{name}: {zeros:,} of {len(numbers):,} answers are 0, which have no relative error: {judge}"
+    positive, negative = (sum(sign * number > 0 for number in numbers) for sign in (1, -1))
+    if min(positive, negative) <= _FEW_OF_A_SIGN * len(numbers):
         return ""
-    return f"{name}: {zeros:,} of {len(numbers):,} answers are 0, which have no relative error: the absolute error judges losses."
+    return f"{name}: {negative:,} answers are below 0 and {positive:,} above, where a relative error says little: {judge}"
 
 
 def _rejected(value: Any, why: str) -> BadData:

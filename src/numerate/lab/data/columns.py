@@ -11,9 +11,6 @@ from numerate.checks import nearest
 from numerate.lab.data.cells import is_blank, is_date, read_cell
 from numerate.lab.data.row_reader import BadData
 
-LONG_TEXT = 1000
-"""Characters of a column on average, above which it is left out: most rows would be longer than a training example may be."""
-
 _LEAST_ROWS = 10  # below, equal or different values say nothing about a column
 _INDEX = re.compile(  # in a few languages; in German and Swedish also at the end of a word: Kundennummer, löpnr
     r"(|unnamed: ?\d+|index|idx|#|row|row_?names?|(.*[\W_])?(id|uuid|guid|no|nr|num|number|num[eé]ro|número|n[°º]|№|номер)"
@@ -36,7 +33,7 @@ def check_columns(names: Iterable[str], known: Iterable[Any]) -> None:
 
 
 def uninformative(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
-    """Return the columns that tell a model nothing, or too much, each with the reason; none of a table of a few rows.
+    """Return the columns that are uninformative or identify a row, each with the reason; none if the table has only a few rows.
 
     Examples:
         >>> rows = [{"id": i, "unit": "cm", "size": i % 7} for i in range(20)]
@@ -49,25 +46,23 @@ def uninformative(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> di
     names = list(names)
     for name in names:
         texts = [str(row[name]).strip() for row in rows if name in row]
-        different, length = len({*texts}), sum(map(len, texts)) / max(len(texts), 1)
-        if len(texts) < len(rows):  # that some rows lack it may tell something
+        different = len({*texts})
+        if len(texts) < len(rows):  # missing cells may be informative
             continue
         if different == 1:
             found[name] = f"{texts[0]!r:.30} in every row"
         elif different == len(texts) and _INDEX.fullmatch(name.strip()):
             found[name] = "another value in every row, by its name an index"
-        elif length > LONG_TEXT:
-            found[name] = f"{length:,.0f} characters on average"
-        elif _are_codes(texts):
+        elif are_codes(texts):
             found[name] = f"codes that differ from row to row, such as {texts[0]!r:.30}"
     return {} if len(found) == len(names) else found
 
 
-def _are_codes(texts: Iterable[str]) -> bool:
-    """Return whether cells are codes that tell rows apart, by their form: no words, no numbers with or without a unit, no dates.
+def are_codes(texts: Iterable[str]) -> bool:
+    """Return whether cells have the form of codes that identify rows: no words, no numbers with or without a unit, no dates.
 
     Examples:
-        >>> [_are_codes([form.format(100 + i, i) for i in range(20)]) for form in ("O-{}", "{}", "{} m2", "Alley {}")]
+        >>> [are_codes([form.format(100 + i, i) for i in range(20)]) for form in ("O-{}", "{}", "{} m2", "Alley {}")]
         [True, False, False, False]
     """
     filled = [text for text in texts if not is_blank(text)]
@@ -104,12 +99,12 @@ def shown_value(value: Any) -> str:
 def left_out(
     rows: Sequence[Mapping[str, Any]], reasons: Mapping[str, str], columns: Sequence[str] | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns that questions do not show, each with its reason, and those of them that tell nothing.
+    """Return the columns that questions do not show, each with its reason, and those of them that are uninformative.
 
     Args:
         rows: of the table.
         reasons: columns that are never shown.
-        columns: those that were chosen; None: all that tell something.
+        columns: those that were chosen; None: all informative ones.
     """
     names = list(dict.fromkeys(name for values in rows for name in values))
     if columns is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numerate.distribution.exact import Floats
 from numerate.lab.data.base import Example, Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class NotApplicable(ValueError):  # noqa: N818 - reads well as `raise NotApplicable(...)`

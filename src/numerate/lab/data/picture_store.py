@@ -138,7 +138,8 @@ class PictureStore:
             return None
         try:
             with Image.open(BytesIO(kept), formats=["PNG"]) as image:
-                return image.copy()
+                copied: Image.Image = image.copy()
+                return copied
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             return None
 

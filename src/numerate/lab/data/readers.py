@@ -30,9 +30,9 @@ from numerate.lab.data.row_reader import BadData, RowNumber, RowReader, check_pa
 from numerate.lab.data.tables import table_file
 from numerate.lab.files.records import write_text
 
-NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line, or its number where lines do not tell
+NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line, or its number where lines are not rows
 
-_LOOKED_AT = 20  # rows that tell which task reads a file
+_LOOKED_AT = 20  # rows by which the task that reads a file is chosen
 
 
 def read_rows(path: Path, reader: RowReader) -> NumberedRows:
@@ -55,7 +55,7 @@ def read_rows(path: Path, reader: RowReader) -> NumberedRows:
     if not path.exists():
         raise BadData("there is no such file", "Check the path, or download the dataset first.", path)
     if kind in TEXTS and reader.encoding is None and (found := detected_encoding(path)) is not None:
-        if kind in (".csv", ".tsv") or found != "cp1252":  # JSON is in UTF-8, and a single wrong byte is told with its line
+        if kind in (".csv", ".tsv") or found != "cp1252":  # JSON is in UTF-8, and a single wrong byte is reported with its line
             reader = replace(reader, encoding=found)  # with the same lists of notes and skipped rows
         if reader.encoding == "cp1252":
             reader.notes.append(f"{path.name} is not UTF-8 and is read as cp1252; encoding (--encoding) names another encoding.")
@@ -163,7 +163,7 @@ READERS: dict[str, Callable[[RowReader, Path], NumberedRows]] = {
 """The reader of each file type."""
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
-OLD = {".xls": "an Excel workbook of before 2007", ".xlsb": "a binary Excel workbook", ".ods": "an OpenDocument table"}
+OLD = {".xls": "an Excel workbook from before 2007", ".xlsb": "a binary Excel workbook", ".ods": "an OpenDocument table"}
 """File types that spreadsheet programs can save as others."""
 
 

@@ -4,7 +4,7 @@
 
 A table (:mod:`numerate.lab.data.readers` has the formats) with a ``target`` column becomes questions such as
 ``area: 84, rooms: 3. price?``. It may be one that comes with the package (:mod:`numerate.lab.data.tables`). Other columns are
-shown unchanged, except those that tell nothing (:mod:`numerate.lab.data.columns`). The target is rewritten as a plain number,
+shown unchanged, except uninformative ones (:mod:`numerate.lab.data.columns`). The target is rewritten as a plain number,
 ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.data.cells`).
 
 A file with the columns ``prompt``, ``answer`` and optionally ``image`` (a path), or in one of TRL's formats
@@ -30,6 +30,7 @@ from numerate.lab.data.base import Example, Split, Task, check_whole, content_ha
 from numerate.lab.data.cells import (
     DecimalMark,
     TableCell,
+    absolute_note,
     answer_text,
     average,
     decimal_mark,
@@ -40,10 +41,10 @@ from numerate.lab.data.cells import (
     read_ratings,
     rewriting_notes,
     usual_unit,
-    zeros_note,
 )
 from numerate.lab.data.chats import as_question, has_turns, turns_notes
 from numerate.lab.data.columns import check_columns, column_notes, left_out, shown_value
+from numerate.lab.data.question import Question
 from numerate.lab.data.readers import read_rows
 from numerate.lab.data.row_reader import (
     BadData,
@@ -97,7 +98,7 @@ class _UnreadRow:
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Predict a number from other numbers.
+    """Predict a number from a text, a table row or a series.
 
     A generated ``"table"`` row describes a flat whose rent is a fixed linear function of size, rooms, floor and year. A
     ``"series"`` is a line or curve to continue by one value. Extrapolation has larger flats, and series with larger steps.
@@ -105,7 +106,7 @@ class Regression(Task):
     Args:
         kind: what to generate, ``"table"`` or ``"series"``.
         target: files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
-        columns: files only: the columns to predict from. None: all others that tell something.
+        columns: files only: the columns to predict from. None: all other informative columns.
         without: files only: columns to leave out.
         extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
         decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
@@ -233,7 +234,7 @@ class Regression(Task):
         reader.encoding, reader.sheet = self.encoding, self.sheet
         rows_read: list[tuple[int, dict[str, Any]]] = []
         for line, values in read_rows(path, reader):
-            if not rows_read and not reader.skip_bad:  # a wrong name is told before what is wrong with later rows
+            if not rows_read and not reader.skip_bad:  # a wrong name is reported before errors in later rows
                 with reader.row(path, line):
                     self._row(values, path.parent)
             rows_read.append((line, values))
@@ -241,7 +242,7 @@ class Regression(Task):
             self._choose_columns([values for _, values in rows_read], reader, path)
         semicolons = file_type(path) == ".csv" and delimiter(path, self.encoding) == ";"
         answered = list(self._answered(path, rows_read, reader, semicolons=semicolons))
-        if not self.is_rated and (note := zeros_note(self.target or "answer", [number for *_, number in answered])):
+        if not self.is_rated and (note := absolute_note(self.target or "answer", [number for *_, number in answered])):
             self._judge_by_absolute_error()
             reader.notes.append(note)
         tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
@@ -378,9 +379,10 @@ class Regression(Task):
         shown = self.columns or self.shown(values)
         if self.wording == "bare":
             # Without a placeholder for a missing value, those after it would seem to be one column further to the left.
-            return Row(" ".join(shown_value(values[key]) or MISSING for key in shown), "", image)
-        described = ", ".join(f"{key}: {shown_value(values[key])}" for key in shown)
-        return Row(f"{described}. {self.target}?", "", image)
+            cells = [(" " if at else "", shown_value(values[key]) or MISSING) for at, key in enumerate(shown)]
+            return Row(Question.of(cells), "", image)
+        named = [(f"{', ' if at else ''}{key}: ", shown_value(values[key])) for at, key in enumerate(shown)]
+        return Row(Question.of(named, f". {self.target}?"), "", image)
 
     def shown(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the columns that questions show if ``columns`` is not set."""

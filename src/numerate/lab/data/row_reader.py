@@ -31,7 +31,7 @@ _MARKS = (
 )
 _NO_TEXTS = (
     (b"PK\x03\x04", "a ZIP archive, such as an Excel workbook", "Name an Excel workbook .xlsx, or unpack the archive."),
-    (b"\xd0\xcf\x11\xe0", "an Excel workbook of before 2007", "Save it as .xlsx or CSV."),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook from before 2007", "Save it as .xlsx or CSV."),
     (b"PAR1", "a Parquet file", "Name it .parquet."),
     (b"\x1f\x8b", "compressed", "Let its name end in .gz: table.csv.gz."),
     (b"%PDF", "a PDF file", "Copy the table into a spreadsheet, and save it as CSV."),
@@ -44,7 +44,7 @@ _UTF8 = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf
 
 
 class RowNumber(int):
-    """The number of a row, from 1, in a file whose lines do not tell rows apart."""
+    """The number of a row, from 1, in a file whose lines do not correspond to rows."""
 
 
 class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
@@ -230,7 +230,7 @@ def check_encoding(name: str | None) -> None:
 def detected_encoding(path: Path) -> str | None:
     """Return the encoding of a text file that is not in UTF-8; None if it is, or may be meant to be.
 
-    UTF-16 and UTF-32 have a mark at their beginning, or every other byte of their first lines is 0. A file that has bytes above
+    UTF-16 and UTF-32 start with a byte order mark, or every other byte of their first lines is 0. A file that has bytes above
     127 and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
 
     Raises:
@@ -262,7 +262,7 @@ def detected_encoding(path: Path) -> str | None:
                 remedy = f"Name its encoding (--encoding), such as {', '.join(ENCODINGS)}."
                 raise BadData("is neither UTF-8 nor cp1252", remedy, path)
             return "cp1252" if high else None
-    except (OSError, EOFError):  # told where the rows are read
+    except (OSError, EOFError):  # reported where the rows are read
         pass
     return None
 
@@ -329,7 +329,7 @@ def photo(path: Path) -> Picture:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Return width and height of an image file, of which only the beginning is read."""
+    """Return width and height of an image file, of which only the header is read."""
     with _opened(path) as image:
         return image.size
 

@@ -27,7 +27,9 @@ class DataSettings(Settings):
 
     task: str = Field("arithmetic", description="Name of the task.")
     task_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the task.")
-    data: str | None = Field(None, description="File or folder with real data, or diamonds, the packaged table. None: generated.")
+    data: str | None = Field(
+        None, description="File or folder with real data, or a packaged table: esol or diamonds. None: generated."
+    )
     skip_bad: bool = Field(False, description="Skip rows of the data that cannot be read.")
     train_examples: int = Field(20_000, ge=1, description="Maximum number of different training examples.")
     eval_splits: tuple[Split, ...] = Field(

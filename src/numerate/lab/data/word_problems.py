@@ -88,7 +88,7 @@ class WordProblems(Task):
         return Example(*spec)
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Return every measure under GSM8K's flexible rule, and ``exact_strict`` under its strict rule (``#### 42``)."""
+        """Return every metric under GSM8K's flexible rule, and ``exact_strict`` under its strict rule (``#### 42``)."""
         gold = EXTRACTORS["gsm8k_strict"](example.answer)
         strict, guess = (EXTRACTORS[name](output) for name in ("gsm8k_strict", "gsm8k_flexible"))
         scores = {name: METRICS[name](gold, guess) for name in self.measures}

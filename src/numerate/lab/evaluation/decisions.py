@@ -46,7 +46,7 @@ FITTING = {
     "time_gap_circular": "median",
     "clock_accuracy": "mode",
 }
-"""The rule that is best for a measure, for measures whose expected cost is recorded."""
+"""The rule that is best for a metric, for metrics whose expected cost is recorded."""
 
 _SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
@@ -138,11 +138,11 @@ def decision_record(
     level: float,
     samples: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return what a record says about decisions; ``samples`` are drawn answers, whose median is one more decision.
+    """Return the decisions of a record; ``samples`` are drawn answers, whose median is one more decision.
 
     Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``truth`` (the
     gold number), ``median``, ``interval`` of this ``level`` (on a circle it may end at a lower number than it begins), ``covers``
-    (whether the gold number lies in it), ``crps``, and ``expected``: for each measure of ``FITTING``, the expected cost of the
+    (whether the gold number lies in it), ``crps``, and ``expected``: for each metric of ``FITTING``, the expected cost of the
     ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
     """
     missing = {"answer": None, "measures": task.score(example, "")}

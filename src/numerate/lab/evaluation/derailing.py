@@ -1,7 +1,7 @@
 """Derailed answers: numbers with more digits than any label that a model was trained on.
 
 A model that leaves the numbers it was trained on may write digits without end. A few such answers ruin a mean, so evaluation
-counts them: the measure ``derailed`` of an answer is 1 if its number has more digits before the point, or more digits in all,
+counts them: the metric ``derailed`` of an answer is 1 if its number has more digits before the point, or more digits in all,
 than every training label and its own gold answer, which may be longer in the split ``extrapolate``. An answer without a number
 is not derailed. The decimals of a decided number, such as a mean, are computed and not counted. ``sample_derailed`` is the share
 of an example's samples.
@@ -36,7 +36,7 @@ def label_digits(task: Task, examples: Examples) -> dict[str, int] | None:
 
 
 def mark_derailed(record: dict[str, Any], task: Task, most: LabelDigits) -> None:
-    """Enter the measures into a record: of the greedy answer, of each decision, and of the samples."""
+    """Add the metrics to a record: of the greedy answer, of each decision, and of the samples."""
     gold = _digits(task, record["gold"]) or (0, 0)
     limits = [max(most[kind], own) for kind, own in zip(_KINDS, gold, strict=True)]
 

@@ -1,6 +1,6 @@
 r"""Read what was decided: the decisions of a run's records as arrays, and how much of an error is the decision.
 
-With g the greedy answer, d the decision that fits a measure, y the gold number, P the model's distribution and L the cost, the
+With g the greedy answer, d the decision that fits a metric, y the gold number, P the model's distribution and L the cost, the
 mean over examples is
 
     L(g, y) = L(g, y) - L(d, y)  +  E L(d, Y)  +  L(d, y) - E L(d, Y)        Y drawn from P
@@ -36,8 +36,8 @@ class ErrorSources:
     """Where the error of greedy answers comes from: means over ``examples``, as costs. The module has the formula.
 
     Attributes:
-        measure: of the error.
-        rule: the rule that fits the measure.
+        measure: the metric of the error.
+        rule: the rule that minimises it in expectation.
         examples: examples with finite costs.
         left_out: examples without.
         greedy: cost of the greedy answers.
@@ -77,9 +77,9 @@ class Decided:
 
     Attributes:
         level: of the interval.
-        measures: by decision, greedy first, then by measure: ``[E]``.
-        fallback: by measure: ``[E]``, what an answer without a number has in a mean (:mod:`numerate.lab.evaluation.missing`).
-        expected: by measure of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
+        measures: by decision, greedy first, then by metric: ``[E]``.
+        fallback: by metric: ``[E]``, what an answer without a number has in a mean (:mod:`numerate.lab.evaluation.missing`).
+        expected: by metric of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
             cost that the decided one has.
         covers: ``[E]``, whether the gold number lies in the interval.
         calibrated_covers: ``[E]``, whether it lies in a conformal interval that is fitted on the other half of the examples.
@@ -104,7 +104,7 @@ class Decided:
         return tuple(self.measures)[1:]
 
     def for_mean(self, rule: str, name: str) -> Floats:
-        """Return a measure ``[E]`` of a decision with that of the fallback where it is infinite."""
+        """Return a metric ``[E]`` of a decision with that of the fallback where it is infinite."""
         own = self.measures[rule][name]
         return np.where(np.isinf(own), self.fallback[name], own)
 

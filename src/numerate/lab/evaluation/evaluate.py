@@ -2,7 +2,7 @@
 
 Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood, that of its numbers and
 of the rest of its text (:mod:`numerate.lab.evaluation.likelihood`), and the probability of each of its numeric tokens.
-``samples`` more answers are drawn for measures of the distribution. ``decide`` names rules that decide further answers from the
+``samples`` more answers are drawn for metrics of the distribution. ``decide`` names rules that decide further answers from the
 model's distribution over numbers (:mod:`numerate.lab.evaluation.decisions`), which for worked solutions is that of the samples.
 """
 
@@ -62,9 +62,9 @@ def evaluate(
         task: scores the answers.
         examples: by split.
         images: folder under which pictures are saved.
-        label_digits: those of the training labels: with them, ``derailed`` is one of the measures
+        label_digits: those of the training labels: with them, ``derailed`` is one of the metrics
             (:mod:`numerate.lab.evaluation.derailing`).
-        fallback: an answer, such as the median of the training labels. A record in which an answer is missing has the measures
+        fallback: an answer, such as the median of the training labels. A record in which an answer is missing has the metrics
             of this one as ``fallback``, for means of errors.
         seed: decides the ``samples``.
         done: records of an earlier call; their examples are not evaluated again.
@@ -136,7 +136,7 @@ def evaluate_all(
             the ``seconds`` per example that greedy answers, samples and the search took. Where an answer is a worked solution,
             samples take the place of the search.
         interval: level of the interval whose coverage is recorded.
-        decide_width: width of the search.
+        decide_width: beam width.
         bf16: compute in bfloat16.
         progress: called after each batch.
     """
@@ -235,7 +235,7 @@ def enter(record: Record, example: Example, task: Task, evaluation: Evaluation, 
 
 
 def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Return one figure per split and measure: the mean, or the median where a score can be infinite."""
+    """Return one value per split and metric: the mean, or the median where a score can be infinite."""
     figures: dict[str, dict[str, float]] = {}
     for split in dict.fromkeys(record["split"] for record in records):
         rows = [record["measures"] for record in records if record["split"] == split]

@@ -32,7 +32,7 @@ def has_text(task: Task) -> bool:
 
 
 def likelihoods(nll: Tensor, numeric: Tensor) -> Likelihoods:
-    """Return the measures of one answer, from the negative log-likelihood ``[A]`` of its tokens and the mask of numeric ones.
+    """Return the metrics of one answer, from the negative log-likelihood ``[A]`` of its tokens and the mask of numeric ones.
 
     Examples:
         >>> import torch

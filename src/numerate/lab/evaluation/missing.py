@@ -1,7 +1,7 @@
-"""Answers without a number, where errors are averaged, and figures that are infinite, in words.
+"""Answers without a number, where errors are averaged, and infinite values, as text.
 
 The error of an answer that is missing is infinite, and one of them among a thousand would make their mean infinite. In practice
-one would take a constant instead. So in means it counts as the median of the training labels: the record has the measures of that
+one would take a constant instead. So in means it counts as the median of the training labels: the record has the metrics of that
 answer as ``fallback``. Medians, accuracies and the share of answers with a number are not affected.
 """
 
@@ -38,7 +38,7 @@ def middle_label(task: Task, examples: Examples) -> str | None:
 
 
 def with_fallback(record: Mapping[str, Any], measures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return the measures of an answer in a record; where they are infinite, those of the fallback if there is one.
+    """Return the metrics of an answer in a record; where they are infinite, those of the fallback if there is one.
 
     Examples:
         >>> with_fallback({"fallback": {"absolute_error": 3.0}}, {"absolute_error": None, "exact": 0.0})
@@ -59,7 +59,7 @@ def mostly_zero(golds: Sequence[str]) -> bool:
 
 
 def figure_text(name: str, value: float, golds: Sequence[str], form: str = ".3g") -> str:
-    """Format a figure of a measure; instead of an infinite one, say why there is none.
+    """Format the value of a metric; instead of an infinite one, say why there is none.
 
     Examples:
         >>> figure_text("relative_error", 0.25, ["7"]), figure_text("relative_error", math.inf, ["7"])

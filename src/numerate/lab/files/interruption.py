@@ -7,9 +7,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from numerate.lab.files.records import is_first_process
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAID = b"\nInterrupted: saving a checkpoint after this step. Again to stop at once, without one.\n"

@@ -1,4 +1,4 @@
-"""Show progress: bars of a run, and of a grid of runs. Without a terminal (a pipe, CI, a file), print a line now and then.
+"""Show progress bars of a run and of a grid of runs; without a terminal (a pipe, CI, a file), print an occasional line.
 
 Runs note how far they are in a file of their folder, by which another process shows it.
 """
@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from numerate.checks import one_line
 from numerate.lab.files.records import RESULT, write_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from typing_extensions import Self
 
 Progress = Callable[[str, int, int, dict[str, float]], object]  # "pictures", "train" or "evaluate"; done, total, latest figures
 NOTE = ".progress"
@@ -32,7 +33,7 @@ _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric
 
 
 class RunProgress:
-    """A bar per stage of a run, with the parts of the loss and the time left; without a terminal, a line now and then.
+    """A bar per stage of a run, with the parts of the loss and the time left; without a terminal, an occasional line.
 
     Attributes:
         lines: whether there is no terminal.
@@ -183,7 +184,7 @@ def _steps_done(folder: Path, steps: int) -> int:
 
 
 def _time_left(since: tuple[float, int], done: int, total: int) -> str:
-    """Say how long the rest takes by the speed since a time and the steps done then; empty before there is a speed."""
+    """Return the estimated time left, from the speed since a point in time; empty before a speed is known."""
     began, first = since
     seconds = time.monotonic() - began
     if seconds < _MEASURED_SECONDS or not first < done < total:
@@ -206,7 +207,7 @@ def in_words(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """Return an estimate without the digits that it does not have.
+    """Return a rounded estimate.
 
     Examples:
         >>> [roughly(seconds) for seconds in (3, 44, 95, 222, 1000, 8000)]

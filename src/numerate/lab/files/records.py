@@ -1,4 +1,4 @@
-"""Files of a run. Each is written whole or not at all, so that files on disk can be trusted after an interruption."""
+"""Files of a run, written atomically, so that files on disk can be trusted after an interruption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from numerate.checks import one_line
 
 RESULT = "result.json"  # written last: a run without it is not finished
-_LITTLE = 1 << 16  # bytes that are free on a disk that is full for most purposes
+_LITTLE = 1 << 16  # free bytes below which a disk counts as full
 RUNS = Path("runs")
 """Where runs are kept unless a folder is named."""
 TRAINED = "trained.pt"
@@ -35,7 +35,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes | bytearray, *, sync: bool = True) -> None:
-    """Write the whole content or leave the file unchanged: write to a temporary file, then rename it.
+    """Write a file atomically: to a temporary file, which is then renamed.
 
     Without ``sync``, which takes milliseconds, a file may be cut short if the machine (not only the process) fails.
     """

@@ -37,7 +37,7 @@ def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
         pad_token="<pad>",
         eos_token="<eos>",
         unk_token="<unk>",
-        extra_special_tokens=[IMAGE],
+        additional_special_tokens=[IMAGE],
         clean_up_tokenization_spaces=False,
     )
 
@@ -92,7 +92,9 @@ def _tiny_vlm(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     # CLIP draws positions with a range of 0.02, a fifteenth of what patches have: where something is gets lost, and clocks are
     # not learned in 2,000 steps (research/log.md). With ranges of 0.25 and 1 they are learned late.
     with torch.no_grad():
-        model.model.vision_tower.embeddings.position_embedding.weight.mul_(_POSITIONS / vision.initializer_range)
+        tower = model.model.vision_tower
+        tower = getattr(tower, "vision_model", tower)  # of transformers 4
+        tower.embeddings.position_embedding.weight.mul_(_POSITIONS / vision.initializer_range)
     return model
 
 

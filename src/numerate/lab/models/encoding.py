@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -326,6 +326,26 @@ def training_data(
     fitting = known[seed]
     order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
     return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(examples) - len(fitting)
+
+
+def cut_note(encoder: PromptEncoder, questions: Mapping[str, Sequence[str]]) -> str:
+    """Return how many questions of each kind have texts that are cut, as a message; an empty one if there are none.
+
+    Examples:
+        >>> from numerate.lab.data.question import Question
+        >>> from numerate.lab.models.loading import load_encoder
+        >>> questions = [Question.of([("", "long " * 20)]), Question.of([("", "short")])]
+        >>> print(cut_note(load_encoder("tiny").limit(80), {"training": questions}))
+        Long texts are cut in 1 of 2 training questions, which have more than 48 tokens, for max_length=80.
+    """
+    cut = {kind: sum(encoder.fitted(text) != text for text in texts) for kind, texts in questions.items()}
+    counted = [f"{count:,} of {len(questions[kind]):,} {kind} questions" for kind, count in cut.items() if count]
+    if not counted:
+        return ""
+    return (
+        f"Long texts are cut in {' and '.join(counted)}, which have more than {encoder.most:,} tokens, "
+        f"for max_length={encoder.max_length:,}."
+    )
 
 
 def fitting_rows(loaded: LoadedModel, examples: Sequence[Example], max_length: int) -> _Fitting:

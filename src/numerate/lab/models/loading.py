@@ -20,14 +20,16 @@ from torch import nn
 
 from numerate.lab.data import Picture
 from numerate.lab.data.picture_store import PictureStore
+from numerate.lab.data.question import LEAST, Question
 from numerate.lab.models.built import BUILDERS, IMAGE, PATCH, PICTURE, tiny_tokenizer
-from numerate.lab.models.names import NAMED, SEEING, Adapter
+from numerate.lab.models.names import ANSWER_TOKENS, NAMED, SEEING, Adapter
 from numerate.lab.models.pretrained import explained, from_where, pretrained, quietly, smollm2, unpacked
 from numerate.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from typing_extensions import Self
 
 PIXELS = "pixels"
 """Field of a row of tiny-vlm: ``[1, 3, 112, 112]``, one byte each, of which :func:`scaled` makes ``pixel_values``."""
@@ -46,11 +48,22 @@ class PromptEncoder:
     chat: bool = False  # whether questions use a chat template
     pictures: PictureStore = field(default_factory=PictureStore)  # where pictures come from
     known: dict[str, list[int]] = field(default_factory=dict, repr=False)  # tokens of texts
+    max_length: int | None = None  # tokens of an example, to which long texts are cut; None: no limit
 
     @property
     def pad(self) -> int:
         """Return the padding token."""
         return int(self.tokenizer.pad_token_id or 0)
+
+    def limit(self, max_length: int | None) -> Self:
+        """Cut long texts of questions that leave no room for an answer within ``max_length`` tokens; return the encoder."""
+        self.max_length = max_length
+        return self
+
+    @property
+    def most(self) -> int | None:
+        """The most tokens of a question whose texts can be cut; None if there is no limit."""
+        return None if self.max_length is None else max(self.max_length - ANSWER_TOKENS, self.max_length // 2)
 
     def keep_pictures(self, folder: Path) -> None:
         """Keep the pictures of questions in a folder, and take them from there."""
@@ -83,10 +96,35 @@ class PromptEncoder:
             self.known[text] = self.tokens([text])[0]
         return self.known[text].copy()
 
+    def fitted(self, question: str) -> str:
+        """Return a question whose longest texts are cut so that it has at most ``most`` tokens, with the rest of it unchanged.
+
+        The cut depends on the question alone, so that it is the same in training and prediction. A question is unchanged if it
+        fits, has no long text (:class:`~numerate.lab.data.question.Question`), or does not fit even without.
+        """
+        if self.most is None or not isinstance(question, Question) or not question.texts:
+            return question
+        around = len(self.tokens_of(self.prompt("")))
+        if around + len(question.encode(errors="replace")) <= self.most:  # a token has at least one byte
+            return question
+        text, longest = str(question), question.longest
+        while (count := self.count_tokens(text)) > self.most and longest > LEAST:
+            excess = (count - self.most) / len(question.texts)
+            longest = max(LEAST, min(longest - 1, int(longest - excess * len(text) / count)))
+            text = question.shortened(longest)
+        return text if count <= self.most else question
+
+    def count_tokens(self, question: str) -> int:
+        """Return the number of tokens of a question without a picture."""
+        return len(self.tokens([self.prompt(question)])[0])
+
     def encode(self, questions: Sequence[tuple[str, Picture | Image | None]]) -> list[dict[str, Any]]:
-        """Return the ``input_ids`` of each question as a list, and the tensors of its picture, if it has one."""
+        """Return the ``input_ids`` of each question as a list, and the tensors of its picture, if it has one.
+
+        Long texts of questions without pictures are cut, see :meth:`fitted`.
+        """
         if all(picture is None for _, picture in questions):
-            return [{"input_ids": ids} for ids in self.tokens([self.prompt(text) for text, _ in questions])]
+            return [{"input_ids": ids} for ids in self.tokens([self.prompt(self.fitted(text)) for text, _ in questions])]
         return [self._encode_one(self.prompt(text, picture=picture is not None), picture) for text, picture in questions]
 
     def _encode_one(self, text: str, picture: Picture | Image | None) -> dict[str, Any]:

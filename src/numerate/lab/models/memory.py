@@ -1,4 +1,4 @@
-"""Whether a model can be trained in the memory that there is, told before its weights are loaded."""
+"""Check that a model can be trained in the available memory, before its weights are loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def least_bytes(parameters: int, adapter: Adapter, *, bf16: bool) -> int:
 
 
 def check_memory(config: ModelSettings) -> None:
-    """Raise if the weights of a pre-trained model, their gradients and the optimizer's state exceed the memory that there is."""
+    """Raise if the weights of a pre-trained model, their gradients and the optimizer's state exceed the available memory."""
     if config.model in BUILT:
         return
     count = count_parameters(config.model, trust_remote_code=config.trust_remote_code)
@@ -46,7 +46,7 @@ def check_memory(config: ModelSettings) -> None:
 
 
 def _memory() -> tuple[str, int | None]:
-    """Return where models are trained, and its memory in bytes; None if the system does not tell."""
+    """Return where models are trained, and its memory in bytes; None if the system does not say."""
     if torch.cuda.is_available():
         return f"the GPU ({torch.cuda.get_device_name()})", torch.cuda.get_device_properties(0).total_memory
     try:

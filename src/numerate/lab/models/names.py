@@ -14,6 +14,9 @@ BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
 """Names of models that are built from a configuration, with random weights."""
 
 NAMED = (*BUILT, "smollm2")
+ANSWER_TOKENS = 32
+"""Tokens that are kept free for an answer where long texts of a question are cut."""
+
 SEEING = "tiny-vlm"
 """The one of them that accepts pictures."""
 

@@ -101,7 +101,7 @@ def _dequantised(file: Path) -> PreTrainedModel:
 
 @lru_cache
 def count_parameters(name: str, *, trust_remote_code: bool = False) -> int | None:
-    """Return how many parameters a pre-trained model has without loading its weights; None if its configuration does not tell."""
+    """Return how many parameters a pre-trained model has without loading its weights; None if its configuration does not say."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     if name == "smollm2":

@@ -14,18 +14,21 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from numerate.checks import nearest
 from numerate.lab.data import Task
 from numerate.lab.data.base import generous_range
 from numerate.lab.data.chats import is_chat
 from numerate.lab.data.columns import shown_value
+from numerate.lab.data.question import Question
 from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from numerate.lab.models.loading import PromptEncoder
 
 ASKED = "numerate.json"  # beside the weights
@@ -44,6 +47,7 @@ class Questions:
         chat: whether the model was trained with its chat template; None: it was not trained here.
         base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
         answers: the least and greatest number that may answer; None where the training labels are not known.
+        max_length: tokens of a training example, to which long texts were cut; None where it is not known.
 
     Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -58,6 +62,7 @@ class Questions:
     chat: bool | None = None
     base: Mapping[str, Any] | None = None
     answers: tuple[str, str] | None = None
+    max_length: int | None = None
 
     @property
     def answer(self) -> str:
@@ -99,13 +104,14 @@ class Questions:
                 target=kept["target"],
                 columns=tuple(kept["columns"]) or None,
                 decimal=kept["decimal"],
-                wording=kept.get("wording", "names"),  # models of before have no other
+                wording=kept.get("wording", "names"),  # older models have no other
             )
-            answers = tuple(kept["answers"]) if kept.get("answers") else None  # models of before have none
-            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], base=kept.get("base"), answers=answers)
+            answers = tuple(kept["answers"]) if kept.get("answers") else None  # older models have none
+            more = {name: kept.get(name) for name in ("base", "max_length")}
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], answers=answers, **more)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{file} does not tell how the model was asked ({error}): train again, or restore the file."
+                f"{file} does not say how the model was asked ({error}): train again, or restore the file."
             ) from None
 
 
@@ -118,10 +124,19 @@ def asked(task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[st
         return None
     columns, optional = task.asked_columns(Path(data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
+    length = {} if encoder.max_length is None else {"max_length": encoder.max_length}
     words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
     low, high = generous_range([task.answer_of(row) for row in (task.rows or {}).get("train", ())])
     answers = {} if low is None or high is None else {"answers": [str(low), str(high)]}
-    return {"task": task.name, "target": task.target, **names, **words, **({"base": dict(base)} if base else {}), **answers}
+    return {
+        "task": task.name,
+        "target": task.target,
+        **names,
+        **words,
+        **({"base": dict(base)} if base else {}),
+        **answers,
+        **length,
+    }
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
@@ -131,19 +146,21 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
         >>> filled("{{{x y}}}", {"x y": 3.0})
         '{3}'
     """
-
-    def value(match: re.Match[str]) -> str:
+    cells, before, end = list[tuple[str, str]](), "", 0
+    for match in _FIELD.finditer(template):
+        before, end = before + template[end : match.start()], match.end()
         if match[0] in ("{{", "}}"):
-            return match[0][0]
+            before += match[0][0]
+            continue
         if match[1] is None:
             raise BadData(f"prompt={template!r} has a single {match[0]!r}", "Expected {column}; write {{ for a brace.")
         if match[1] not in values:
             known = [str(key) for key in values]
             hint = f"Columns here: {', '.join(known)}.{nearest(match[1], known)}"
             raise BadData(f"has no column {match[1]!r}, which the prompt names", hint)
-        return shown_value(values[match[1]])
-
-    return _FIELD.sub(value, template)
+        cells.append((before, shown_value(values[match[1]])))
+        before = ""
+    return Question.of(cells, before + template[end:])
 
 
 @dataclass(frozen=True)

@@ -20,5 +20,9 @@ class ModelSettings(Settings):
     adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
     rank: int = Field(16, ge=1, description="Rank of the adapter.")
     trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
-    max_length: int = Field(1024, ge=8, description="Maximum tokens per example; longer ones are skipped and counted.")
+    max_length: int = Field(
+        1024,
+        ge=8,
+        description="Maximum tokens per example. Long texts of a table's row are cut to fit; other longer examples are skipped.",
+    )
     bf16: bool = Field(False, description="Compute in bfloat16.")

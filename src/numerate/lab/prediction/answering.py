@@ -19,7 +19,7 @@ from numerate.lab.data import TASKS
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, open_image
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.names import NAMED, check_model_name
+from numerate.lab.models.names import ANSWER_TOKENS, NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig
@@ -36,7 +36,6 @@ RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
 
 _ONE_NUMBER = ("last_number", "rational")  # extractors of tasks whose answers are one number
 _WEIGHTS, _BESIDE = (".safetensors", ".bin", ".gguf"), ("config.json", "adapter_config.json", "tokenizer.json", ASKED)
-_ROOM = 32  # tokens for an answer
 
 Found = NumberDistribution | str  # a distribution, or why there is none
 Interval = Callable[[NumberDistribution], tuple[Decimal, Decimal]]
@@ -113,6 +112,8 @@ class Source:
             loaded = load_model(self.name, dtype=dtype, trust_remote_code=self.trust_remote_code)
         if self.questions.chat is not None:
             loaded.chat = self.questions.chat
+        if self.config is None:
+            loaded.limit(self.questions.max_length or _context(loaded))
         loaded.model.to("cuda" if gpu else "cpu").eval()
         return loaded
 
@@ -161,6 +162,12 @@ def _changed(questions: Questions, model: str, target: str | None, prompt: str |
     return questions
 
 
+def _context(loaded: LoadedModel) -> int | None:
+    """Return the most tokens that a model reads; None if its configuration does not say."""
+    longest = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
+    return None if longest is None else int(longest)
+
+
 @dataclass
 class Answering:
     """A loaded model that answers questions.
@@ -181,8 +188,7 @@ class Answering:
     def __post_init__(self) -> None:
         self.metric, self.tolerances = parse_rule(self.decide)
         self.loaded = self.source.load()
-        config = self.loaded.model.config.get_text_config()
-        self.longest = getattr(config, "max_position_embeddings", None)
+        self.longest = _context(self.loaded)
         self.bf16 = self.source.config is not None and self.source.config.bf16
 
     def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Found, Prediction]]:
@@ -192,7 +198,7 @@ class Answering:
         """
         found = self.search(rows, first)
         read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one, str)]
-        said = iter(self._said(read) if self.metric == GREEDY else [None] * len(read))
+        said = iter(self.greedy(read) if self.metric == GREEDY else [None] * len(read))
         return [(one, Prediction(problem=one) if isinstance(one, str) else self._decided(one, next(said))) for one in found]
 
     def search(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Found]:
@@ -211,7 +217,7 @@ class Answering:
                 found[index] = one_line(bad)
                 continue
             length = len(encoded["input_ids"])
-            if self.longest is not None and length + _ROOM > self.longest:
+            if self.longest is not None and length + ANSWER_TOKENS > self.longest:
                 found[index] = f"the question has more tokens than the model takes, {self.longest:,} with the answer"
             elif not length:
                 found[index] = "the question is empty"
@@ -251,6 +257,10 @@ class Answering:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
         return {index: one for (index, _), one in zip(group, found, strict=True)}
 
+    def is_cut(self, row: Row) -> bool:
+        """Return whether long texts of a row are cut."""
+        return row.image is None and self.loaded.fitted(row.prompt) != row.prompt
+
     def _decided(self, found: NumberDistribution, said: str | None) -> Prediction:
         rest = (*self.interval(found), found.covered, found.no_number)
         if said is None:
@@ -260,8 +270,8 @@ class Answering:
             return Prediction(None, *rest, "the greedy answer has no number")
         return Prediction(exact_number("answer", number), *rest)
 
-    def _said(self, rows: Sequence[Row]) -> list[str]:
-        """Return the greedy answers."""
+    def greedy(self, rows: Sequence[Row]) -> list[str]:
+        """Return what the model writes with greedy decoding, as text."""
         import torch
 
         texts: dict[int, str] = {}
@@ -271,7 +281,9 @@ class Answering:
             if not group:
                 continue
             with torch.no_grad(), self._autocast():
-                answers = self.loaded.answers(None, **self._batch(group), do_sample=False, num_beams=1, max_new_tokens=_ROOM)
+                answers = self.loaded.answers(
+                    None, **self._batch(group), do_sample=False, num_beams=1, max_new_tokens=ANSWER_TOKENS
+                )
             texts |= {index: answer for (index, _), answer in zip(group, answers, strict=True)}
         return [texts[index] for index in range(len(rows))]
 
@@ -287,7 +299,7 @@ class Answering:
             image = None  # a column that the training did not have
         own = self.source.questions.template is not None and not self.source.trained
         if own and image is None and not self.loaded.chat:
-            return {"input_ids": self.loaded.tokenizer(row.prompt)["input_ids"]}, False
+            return {"input_ids": self.loaded.tokenizer(self.loaded.fitted(row.prompt))["input_ids"]}, False
         return self.loaded.encode([(row.prompt, image)])[0], image is not None
 
     def _batch(self, group: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Predict the rows of a table with a trained model, or with any other: a number, an interval and how sure the model is.
+"""Predict a number for each row of a table with any model: the number, an interval, and the probability that it covers.
 
 Each row becomes a question (:mod:`numerate.lab.models.questions`). The model's distribution over numbers gives the answer that
 fits a rule, and an interval (:mod:`numerate.lab.prediction.answering`). Rows are written with both, in batches
@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -44,12 +44,12 @@ WIDTH = 16  # of the search
 TEST_ROWS = "test rows of the training table"
 OWN_INTERVALS = "intervals are the model's own, often too narrow: see --calibrate"
 _KEPT_LEVEL = 0.9  # a fit serves all levels for which there are enough rows
-MOST_HELD_OUT = 200  # rows: the fit then covers between 86 and 94 % where it promises 90 %
+MOST_HELD_OUT = 200  # rows: the fit then covers between 86 and 94 % where 90 % is asked for
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A row of the table with its question, the model's distribution, the prediction, and the truth if it is known."""
+    """A row of the table with its question, the model's distribution, the prediction, and the true answer if it is known."""
 
     row: int
     prompt: str
@@ -114,18 +114,18 @@ def predict(
         data: a file with a row per number to predict (:mod:`numerate.lab.data.readers` has the formats); or rows from Python,
             which are kept in a file beside ``out``: a pandas frame, or a list of dicts.
         out: the file to write: CSV, TSV or JSONL.
-        target: what to ask for, unless the run tells: the name of a column, which may be missing.
+        target: the column to ask for; it may be missing from the file. None: the target of the run.
         prompt: the question instead, with columns in braces: ``"A flat of {area} m2 costs"``.
         decide: the rule; see :func:`numerate.lab.prediction.answering.parse_rule`.
         interval: the level of the interval.
-        calibrate: rows with known answers, for intervals that cover as much as they promise
+        calibrate: rows with known answers, for calibrated intervals
             (:func:`numerate.calibration.conformal`): a file, or ``"held-out"`` for the rows of the training table that were kept
             for the test, on which ``numerate train`` has calibrated the model. ``"none"``: intervals as the model sees them.
             ``"auto"``: held-out rows if there are enough.
         width: beam width: prefixes of a number that are kept per row and step; None for all.
         batch_size: rows at a time.
-        limit: predict only so many rows, from the first on.
-        explain: return the distributions of so many rows, from the first on.
+        limit: predict only the first ``limit`` rows.
+        explain: return the distributions of the first ``explain`` rows.
         skip_bad: leave out rows of the file that cannot be read.
         encoding: of a text file. None: UTF-8, UTF-16 or cp1252, whichever it is.
         sheet: of an Excel workbook. None: the only one.
@@ -159,7 +159,7 @@ def predict(
     table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad, encoding=encoding, sheet=sheet)
     file = PredictionFile(out, table.columns, delimiter(data, encoding) if file_type(data) == ".csv" else ",")
     file.claim(settings, overwrite=overwrite)
-    first, begin, explained = file.rows, time.perf_counter(), list[Explained]()
+    first, begin, explained, cut = file.rows, time.perf_counter(), list[Explained](), set[int]()
     if first:
         state = "already finished" if first >= table.rows else "continuing"
         say(f"{state}: {min(first, table.rows):,} of {table.rows:,} rows are done")
@@ -172,6 +172,7 @@ def predict(
 
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
             rows = [_asked(source.questions, row, data.parent) for row in values]
+            cut.update(index for index, row in enumerate(rows, start) if isinstance(row, Row) and answering.is_cut(row))
             results = answering.predict(rows, start)
             for index, (row, (found, prediction)) in enumerate(zip(rows, results, strict=True), start):
                 if index < explain:
@@ -201,8 +202,15 @@ def predict(
         problems=file.problems,
         figures=figures,
         explained=explained,
-        notes=[*table.notes, *(_training_notes(source, settings["data"]) if figures else ())],
+        notes=[*table.notes, *_cut_notes(cut, source), *(_training_notes(source, settings["data"]) if figures else ())],
     )
+
+
+def _cut_notes(cut: Collection[int], source: Source) -> list[str]:
+    """Return a message on rows of this call whose long texts were cut, if there are any."""
+    where = "as in training" if source.trained else "to fit into the model's context"
+    rows = "1 row" if len(cut) == 1 else f"{len(cut):,} rows"
+    return [f"Long texts are cut in {rows}, such as row {min(cut) + 1:,}, {where}."] if cut else []
 
 
 def _training_notes(source: Source, content: object) -> list[str]:
@@ -221,7 +229,7 @@ def _asked(questions: Questions, values: Mapping[str, Any], folder: Path) -> Row
         return one_line(bad)
 
 
-# Intervals that cover as much as they promise
+# Calibrated intervals
 
 
 @dataclass(frozen=True)
@@ -235,7 +243,7 @@ class KnownRows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.rows)
 
 
@@ -249,7 +257,7 @@ class KeptFit:
 
     @property
     def count(self) -> int:
-        """How many rows there were."""
+        """The number of rows."""
         return self.fit.rows
 
 
@@ -336,12 +344,12 @@ def _kept_fit(source: Source, level: float, width: int | None) -> KeptFit | None
         found = KeptFit(Conformal.from_dict(kept), kept["table"])
         same = (kept["target"], kept["width"]) == (source.questions.task.target, width)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} does not tell how intervals were calibrated ({error}): delete it, or restore it.") from None
+        raise ValueError(f"{file} does not say how intervals were calibrated ({error}): delete it, or restore it.") from None
     return found if same and found.count >= _needed(level) else None
 
 
 def _needed(level: float) -> int:
-    """Return the fewest rows that can promise a level."""
+    """Return the fewest rows with which a level can be guaranteed."""
     return math.ceil(level / (1 - level) - 1e-9)
 
 
@@ -365,7 +373,7 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
 
 
 def score(truths: Iterable[Fraction | None], predictions: Iterable[Ends]) -> dict[str, float]:
-    """Return how good predictions are where the truth is known.
+    """Return the metrics of predictions where the answer is known.
 
         mae, rmse                 mean absolute error, and root of the mean squared error
         median_relative_error     median of |x - y| / |y|

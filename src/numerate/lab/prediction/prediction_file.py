@@ -1,6 +1,6 @@
 """The file of predictions: the rows of a table with what was predicted, written in whole batches.
 
-    predictions.csv.part    while the work goes on; renamed to predictions.csv at the end
+    predictions.csv.part    while predicting; renamed to predictions.csv at the end
     predictions.csv.json    settings, the rows and bytes that are done, and the figures at the end
 
 The second file is replaced after each batch. After an interruption, the first one is cut to the bytes that it names.
@@ -36,7 +36,7 @@ Ends = tuple[Decimal | None, Decimal | None, Decimal | None]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was predicted for a row: nothing but a problem, or the number, its interval and the masses."""
+    """The prediction for a row: a number, its interval and the masses, or a problem."""
 
     value: Decimal | None = None
     low: Decimal | None = None
@@ -82,7 +82,7 @@ class PredictionFile:
         self.delimiter = "\t" if self.path.suffix == ".tsv" else self.delimiter
 
     def claim(self, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        """Read how far an earlier call came; raise if the file was made with other settings, or by something else."""
+        """Read the progress of an earlier call; raise if the file was made with other settings, or by another program."""
         check_writable(self.path.parent)
         remove_parts(self.path.parent)
         self.settings = settings
@@ -92,7 +92,7 @@ class PredictionFile:
                 file.unlink(missing_ok=True)
         if not self.record.is_file():
             if self.path.exists():
-                raise ValueError(f"{self.path} exists, and {self.record.name}, which tells how it was made, does not: {ways}.")
+                raise ValueError(f"{self.path} exists, and {self.record.name}, which records how it was made, does not: {ways}.")
             return
         try:
             saved = json.loads(self.record.read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ from numerate.lab.training.config import SOFT, RunConfig, checked, read_yaml
 
 _MOST_CHARACTERS = 60  # of a table's or a column's name, in that of a folder
 _PASSES = 10  # over the training rows: the most that a budget is filled with
-_BASELINES_SECONDS = 10.0  # of gradient boosting and the rest after the last answer
+_BASELINES_SECONDS = 10.0  # of the baselines and the rest after the last answer
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Trained:
 
     Attributes:
         folder: of the run; ``numerate predict`` takes it as a model.
-        figures: a figure per split and measure.
+        figures: a value per split and metric.
         notes: how the data were read, where that was not obvious.
         new: whether this call trained it; False if it was there.
-        levels: of a table, how good each decision is, beside a constant and gradient boosting: the rows of ``levels`` in the
+        levels: of a table, how good each decision is, beside the baselines: the rows of ``levels`` in the
             ``report.json`` of a comparison.
     """
 
@@ -133,7 +133,7 @@ def train(
 
 
 def _levels(folder: Path) -> tuple[list[dict[str, Any]], Sequence[str]]:
-    """Return how good the model of a table is, beside a constant and gradient boosting, and why one of them is missing."""
+    """Return how good the model of a table is, beside the baselines, and why a baseline is missing."""
     from numerate.lab.report.analysis import Setup
     from numerate.lab.report.levels import levels, levels_rows
     from numerate.lab.report.records import read_cell
@@ -176,7 +176,7 @@ def _fitted(config: RunConfig, budget: Budget, task: Task, folder: Path, say: Ca
 
 
 class InterruptedTraining(KeyboardInterrupt):
-    """A run was interrupted; what it has trained is kept, and ``resume=True`` goes on.
+    """A run was interrupted; its last checkpoint is kept, and ``resume=True`` continues from it.
 
     Args:
         folder: of the run.

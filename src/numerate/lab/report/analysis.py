@@ -22,6 +22,7 @@ from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.report.records import ExperimentRecord, Predictions, RunRecord
 from numerate.lab.stats import LEAST_SEEDS, Comparison, Interval, compare, corrected, mean_interval, median_interval
+from numerate.lab.training.config import HEADS
 from numerate.lab.wording.measures import EXAMPLES_WON, Measure, measure
 from numerate.lab.wording.text import IN_RANGE, OUT_OF_RANGE, percent
 
@@ -78,12 +79,12 @@ class Setup:
         return [cell for cells in self.cells.values() for cell in cells.values()]
 
     def measures(self, split: str) -> tuple[Measure, ...]:
-        """Return the measures of the split, the headline first."""
+        """Return the metrics of the split, the headline first."""
         names = sorted(self.examples(split).measures, key=lambda name: name != self.first.headline)
         return tuple(map(self.measure, names))
 
     def measure(self, name: str) -> Measure:
-        """Look up a measure; where most labels are 0, it says that instead of an infinite relative error."""
+        """Look up a metric; where most labels are 0, it says that instead of an infinite relative error."""
         found = measure(name)
         return replace(found, undefined=ZERO_LABELS) if name == "relative_error" and self._zero_labels else found
 
@@ -120,10 +121,14 @@ class Setup:
         seeds: Iterable[int] | None = None,
         filled: bool = False,
     ) -> Floats:
-        """Return the values of a measure, ``[S, E]``; if ``filled``, those of the fallback where they are infinite."""
+        """Return the values of a metric, ``[S, E]``; if ``filled``, those of the fallback where they are infinite."""
         cells = self.cells[label]
         mine = [cells[seed].splits[split] for seed in (sorted(cells) if seeds is None else seeds)]
         return np.stack([part.filled(name, decision) if filled else part.by(decision)[name] for part in mine])
+
+    def predicts(self, label: str) -> bool:
+        """Return whether runs predict a number from a hidden state instead of writing it; their answers are medians already."""
+        return next(iter(self.cells[label].values())).config.get("loss") in HEADS
 
     def others(self) -> tuple[str, ...]:
         """Return the labels of the losses that are compared with the baseline."""
@@ -248,9 +253,9 @@ def holm_corrected(rows: Sequence[AnyScore]) -> list[AnyScore]:
 
 
 def scores(setup: Setup) -> list[Score]:
-    """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
+    """Compute every metric of every loss on every split, with p-values corrected over the losses and splits of a metric.
 
-    The headline measure is computed for each decision, with p-values corrected by decision.
+    The headline metric is computed for each decision, with p-values corrected by decision.
     """
     result: list[Score] = []
     for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
@@ -267,12 +272,13 @@ def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str
     return against(setup, score, str(setup.baseline), decision) if label in setup.others() else score
 
 
-def against(setup: Setup, score: Score, label: str, decision: str) -> Score:
-    """Compare a score with that of another loss or decision, with the seeds of both."""
+def against(setup: Setup, score: Score, label: str, decision: str, *, filled: bool = False) -> Score:
+    """Compare a score with that of another loss or decision, with the seeds of both; ``filled`` as in :meth:`Setup.values`."""
     seeds = sorted(setup.cells[score.label].keys() & setup.cells[label].keys())
-    pairs = ((score.label, score.decision), (label, decision))
-    both = [setup.values(one, score.split, score.measure.name, rule, seeds=seeds) for one, rule in pairs] if seeds else None
-    return replace(score, comparison=None) if both is None else compared(score, *both)
+    if not seeds:
+        return replace(score, comparison=None)
+    pairs, of = ((score.label, score.decision), (label, decision)), (score.split, score.measure.name)
+    return compared(score, *(setup.values(one, *of, rule, seeds=seeds, filled=filled) for one, rule in pairs))
 
 
 @dataclass(frozen=True)
@@ -326,13 +332,13 @@ def costs(setup: Setup) -> list[RunCost]:
 
 
 def few_decide(errors: Floats) -> bool:
-    """Return whether a few answers decide the mean of a run, of errors ``[S, E]``: it is above ten medians."""
+    """Return whether a few answers dominate the mean of a run, of errors ``[S, E]``: it is above ten medians."""
     with np.errstate(over="ignore"):
         return bool(errors.mean(1).max() > FEW_ANSWERS * np.median(errors) > 0)
 
 
 def estimate(summary: Measure, values: Floats) -> float:
-    """Summarise a measure ``[S, E]``: the median or mean of a run, averaged over seeds.
+    """Summarise a metric ``[S, E]``: the median or mean of a run, averaged over seeds.
 
     The mean of an error without an upper limit is that of a typical run, the median over seeds: one derailed run cannot ruin it.
     """
@@ -394,9 +400,9 @@ def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
             problems.append(f"other examples of split {split!r}")
         if mine.measures.keys() != theirs.measures.keys():
-            problems.append(f"other measures of split {split!r}")
+            problems.append(f"other metrics of split {split!r}")
     if problems:
         raise ValueError(
-            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of "
+            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same metrics of "
             "the same examples in the same order. Delete the older one and run it again."
         )

@@ -34,9 +34,14 @@ class Answer:
     more: tuple[str, ...]
     winners: tuple[str, ...]  # losses that are significantly better on any split
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of it."""
+        return self.lead, *self.more
+
 
 def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], where: str) -> Answer:
-    """Return the answer for one setup, from the scores of its headline measure, by split and decision."""
+    """Return the answer for one setup, from the scores of its headline metric, by split and decision."""
     compared = [score for score in scores if score.comparison is not None]
     seeds = sorted({score.comparison.seeds for score in compared if score.comparison is not None})
     if lead := _untested(setup, seeds[-1] if seeds else 0, where):
@@ -79,7 +84,7 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
 
 
 def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
-    """Return a sentence on which losses have significantly smaller or larger errors, by the first error among the measures.
+    """Return a sentence on which losses have significantly smaller or larger errors, by the first error among the metrics.
 
     Empty if no loss differs, or if the headline is an error itself.
     """
@@ -110,7 +115,7 @@ def derailed_sentence(setup: Setup, scores: Sequence[Score]) -> str:
 
 
 def exploded_sentence(setup: Setup) -> str:
-    """Return the losses and decisions of which a few answers decide the mean absolute error of a run, in the first split.
+    """Return the losses and decisions of which a few answers dominate the mean absolute error of a run, in the first split.
 
     Empty if there are none, or if losses are not judged by an error without an upper limit.
     """
@@ -129,17 +134,24 @@ def exploded_sentence(setup: Setup) -> str:
                 found.append(f"{pair(label, decision)} ({told})")
     if not found:
         return ""
-    return f"Beware: a few answers explode and decide the mean absolute error of {listed(found, MOST_NAMED)}."
+    return f"Warning: a few very large errors dominate the mean absolute error of {listed(found, MOST_NAMED)}."
+
+
+def column_of(setup: Setup) -> str | None:
+    """Return the column that a table's models predict; None of other data."""
+    config = setup.first.config
+    settings, data = config.get("task_settings"), config.get("data")
+    column = settings.get("target") if isinstance(settings, dict) else None
+    return column if isinstance(column, str) and isinstance(data, str) and data else None
 
 
 def subject(setup: Setup) -> str:
     """Return ``price in diamonds.csv (tiny, 78,768 parameters, not pre-trained)``; of other data than a table, the task."""
     config, what, named = setup.first.config, setup.task, [setup.model]
-    settings, data = config.get("task_settings"), config.get("data")
-    column = settings.get("target") if isinstance(settings, dict) else None
+    data, column = config.get("data"), column_of(setup)
     if isinstance(data, str) and data:
         file = PurePath(data.replace("\\", "/")).name or data
-        what, named = (f"{column} in {file}", named) if isinstance(column, str) else (what, [file, *named])
+        what, named = (f"{column} in {file}", named) if column is not None else (what, [file, *named])
     parameters = setup.first.cost.get("parameters")
     if parameters is not None:
         named.append(f"{parameters:,.0f} parameters")
@@ -148,12 +160,16 @@ def subject(setup: Setup) -> str:
     return f"{what} ({', '.join(named)})"
 
 
-def decision_sentence(found: Decisions) -> str:
-    """Return what the fitting rule changes on the first split; empty if nothing was compared."""
+def decision_sentence(setup: Setup, found: Decisions) -> str:
+    """Return what the fitting rule changes on the first split; empty if nothing was compared.
+
+    Heads are left out: their answers are medians already.
+    """
     summary, split = found.measures[0], found.splits()[0]
     rule = fitting_rule(found.decisions, summary.name)
     pairs = []
-    for label in found.labels(split, summary):
+    written = [label for label in found.labels(split, summary) if not setup.predicts(label)]
+    for label in written:
         greedy, score = (found.cell(label, split, summary, each or "") for each in (GREEDY, rule))
         if score is None or greedy is None or score.examples < 2:
             continue
@@ -166,7 +182,7 @@ def decision_sentence(found: Decisions) -> str:
     if not pairs:
         return ""
     place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
-    return f"Answers decided by {rule} instead of greedily change the {summary.summary}{place}: {listed(pairs, MOST_NAMED)}."
+    return f"Deciding by {rule} instead of greedily changes the {summary.summary}{place}: {listed(pairs, MOST_NAMED)}."
 
 
 def identical(setup: Setup) -> str:
@@ -195,23 +211,14 @@ def identical(setup: Setup) -> str:
     )
 
 
-def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
-    """Return one sentence for several setups."""
-    untested = sum(answer.verdict == "untested" for answer in answers)
-    if untested == len(answers):
-        return f"No loss could be tested against {baseline} yet."
-    by_task = len({setup.task for setup in setups}) == len(setups)
-    total = f"{len(setups)} {'tasks' if by_task else 'combinations of task and model'}"
-    preposition = "on" if by_task else "in"
-    won = [
-        f"{listed(answer.winners)} on {setup.task if by_task else setup.title}"
-        for setup, answer in zip(setups, answers, strict=True)
-        if answer.winners
-    ]
-    rest = f" {untested} could not be tested." if untested else ""
-    if not won:
-        return f"No loss is significantly better than {baseline} {preposition} any of {total}.{rest}"
-    return f"{sentence(preposition)} {len(won)} of {total}, a loss is significantly better than {baseline}: {listed(won)}.{rest}"
+def apart(setups: Sequence[Setup]) -> tuple[str, list[str]]:
+    """Return what several setups are, tasks, models or combinations of both, and the name of each."""
+    tasks, models = ([getattr(setup, name) for setup in setups] for name in ("task", "model"))
+    if len(set(tasks)) == len(setups):
+        return "tasks", tasks
+    if len(set(models)) == len(setups) and len(set(tasks)) == 1:
+        return "models", models
+    return "combinations of task and model", [setup.title for setup in setups]
 
 
 def in_split(setup: Setup, split: str, before: str = "") -> str:
@@ -308,7 +315,7 @@ def _untested(setup: Setup, seeds: int, where: str) -> str:
         why = "another seed gives other scores" if seeds == 1 else "they do not show how much seeds vary"
         return f"{few} not enough to compare losses on {where}: {why}. Run five or more seeds."
     if not setup.judged:
-        return f"Nothing can be said about losses on {where}: no model is better than a constant beyond doubt."
+        return f"There is no verdict on losses on {where}: no model is significantly better than a constant."
     return ""
 
 

@@ -12,18 +12,21 @@ from numerate.lab.report.decisions import Decisions, decisions
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.figures import figures
 from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, styles
+from numerate.lab.report.figures.overview import NARROW, overall, overview
 from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
+from numerate.lab.report.key_figures import KeyFigure
 from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
+from numerate.lab.report.summary import Summary, overall_figures, overall_sentence, summarise
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.measures import Measure
 
 FIGURES = ("predictions", "errors", "places", "lengths", "calibration", "curves")
 """Figures with a section of their own, in the order of the page."""
 
-_COLUMNS = 6  # losses per table of all measures, beside the baseline
+_COLUMNS = 6  # losses per table of all metrics, beside the baseline
 _MAX_EXAMPLES = 48  # of all setups together
 _COST_HEADINGS = {
     "ms_per_step": "ms per step",
@@ -36,11 +39,23 @@ _COST_HEADINGS = {
 
 
 @dataclass(frozen=True)
+class FirstScreen:
+    """What the page begins with: the answer in a sentence, figures to remember, and a picture."""
+
+    sentence: str
+    note: str
+    verdict: words.Verdict
+    figures: Sequence[KeyFigure]
+    picture: FigurePlan | None
+
+
+@dataclass(frozen=True)
 class Chapter:
     """Everything the report says about one setup."""
 
     anchor: str
     setup: Setup
+    summary: Summary
     answer: words.Answer
     scores: Sequence[Score]
     costs: Sequence[RunCost]
@@ -52,8 +67,14 @@ class Chapter:
     levels: Levels | None = None
 
     @property
+    def screen(self) -> FirstScreen:
+        """The answer for this setup."""
+        found = self.summary
+        return FirstScreen(found.sentence, found.note, found.verdict, found.figures, self.figures.get("overview"))
+
+    @property
     def headline(self) -> list[Score]:
-        """Scores of the headline measure, with every decision."""
+        """Scores of the headline metric, with every decision."""
         return [score for score in self.scores if score.measure == self.setup.headline]
 
     @property
@@ -82,7 +103,7 @@ class Chapter:
         return all(tuple(cells) == self.setup.seeds for cells in self.setup.cells.values())
 
     def rows(self, split: str, decision: str) -> list[Score]:
-        """Return the scores of the headline measure on a split with a decision."""
+        """Return the scores of the headline metric on a split with a decision."""
         return [score for score in self.headline if (score.split, score.decision) == (split, decision)]
 
     def cost(self, label: str) -> RunCost:
@@ -100,13 +121,13 @@ class Chapter:
         return [(first, *others[start : start + _COLUMNS]) for start in range(0, max(1, len(others)), _COLUMNS)]
 
     def described(self) -> list[Measure]:
-        """Return the measures whose name does not explain them."""
+        """Return the metrics whose name does not explain them."""
         measures = dict.fromkeys(measure for split in self.setup.splits for measure in self.setup.measures(split))
         return [measure for measure in measures if measure.description and not measure.name.startswith("within_")]
 
     def contents(self) -> list[tuple[str, str]]:
         """Return the sections in the order of the page: anchor and title."""
-        sections = {"scores": "Scores"}
+        sections = {"detail": "In detail", "scores": "Scores"}
         sections |= {} if self.levels is None else {"levels": "How good are these models?"}
         sections |= {} if self.decisions is None else {"decided": "Losses and decisions"}
         sections |= {f"{name}-title": self.figures[name].title for name in FIGURES if name in self.figures}
@@ -143,17 +164,18 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         more = [experiment.note, *result.more, words.identical(setup), words.exploded_sentence(setup)]
         more += [] if found is None else found.sentences
         more += [words.error_sizes(setup, all_scores), words.derailed_sentence(setup, all_scores)]
-        more += [] if decided is None else [words.decision_sentence(decided)]
+        more += [] if decided is None else [words.decision_sentence(setup, decided)]
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
         examples = differing(setup, [score for score in headline if score.decision == GREEDY], limit)
-        drawn, missing = _draw(figures(setup, headline, by_label, decided), f"s{number}")
+        summary = summarise(setup, all_costs, advice, found)
+        drawn, missing = _draw([overview(setup, summary), *figures(setup, headline, by_label, decided)], f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
         result = replace(result, more=tuple(filter(None, more)))
         parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
-        contents.append(Chapter(f"s{number}", setup, result, *parts))
+        contents.append(Chapter(f"s{number}", setup, summary, result, *parts))
     return contents
 
 
@@ -165,11 +187,17 @@ def across(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> list[Fi
         return [replace(plan, svg=to_svg(plan.draw(plan.data), f"sizes{at}", plan.title)) for at, plan in enumerate(plans, 1)]
 
 
-def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
-    """Return the answer for all setups, in a sentence."""
+def first_screen(contents: Sequence[Chapter]) -> FirstScreen:
+    """Return the answer for all setups."""
     if len(contents) == 1:
-        return contents[0].answer.lead
-    return words.overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
+        return contents[0].screen
+    setups, summaries = [chapter.setup for chapter in contents], [chapter.summary for chapter in contents]
+    kind, titles = words.apart(setups)
+    verdicts = {summary.verdict for summary in summaries}
+    verdict = next(way for way in ("better", "worse", "noise", "untested") if way in verdicts)
+    drawn, _ = _draw([overall([*zip(setups, summaries, strict=True)], titles)], "all")
+    told = overall_sentence(titles, kind, summaries, str(setups[0].baseline))
+    return FirstScreen(told, "", verdict, overall_figures(summaries), drawn.get("overall"))
 
 
 def _draw(plans: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
@@ -182,5 +210,8 @@ def _draw(plans: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePla
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
             svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", plan.title)
-            drawn[plan.name] = replace(plan, svg=svg)
+            small = ""
+            if plan.name in ("overview", "overall"):
+                small = to_svg(plan.draw(plan.data, width=NARROW), f"{anchor}-{plan.name}-narrow", plan.title)
+            drawn[plan.name] = replace(plan, svg=svg, narrow=small)
     return drawn, missing

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from numerate.lab.evaluation.decisions import GREEDY, SAMPLED
 from numerate.lab.report.analysis import Score
-from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.chapters import Chapter, first_screen
 from numerate.lab.report.figures.drawing import FigurePlan
 from numerate.lab.report.levels import levels_rows, levels_scores
 from numerate.lab.report.records import ExperimentRecord
@@ -20,20 +20,22 @@ class ReportData(TypedDict):
 
     experiment: Mapping[str, Any]  # name, created, command, baseline, config, environment
     answer: str  # the result in a sentence
-    answers: list[dict[str, Any]]  # per setup: setup, verdict ("better", "worse", "noise" or "untested"), sentences
+    key_figures: list[dict[str, Any]]  # title, text, note and better of each
+    summaries: list[dict[str, Any]]  # per setup: its first screen, as text, and the pairs before and after
+    answers: list[dict[str, Any]]  # per setup: setup, verdict ("better", "worse", "noise" or "untested") on losses, sentences
     recommendations: list[dict[str, Any]]  # per setup: what is recommended for its numbers, and whether this result agrees
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of to_decisions; empty without decisions
     levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
-    level_notes: list[str]  # why a constant, gradient boosting or a relative error is missing there
-    error_sources: list[dict[str, Any]]  # per setup, loss, split and measure: how much of the error is the decision
+    level_notes: list[str]  # why a baseline or a relative error is missing there
+    error_sources: list[dict[str, Any]]  # per setup, loss, split and metric: how much of the error is the decision
     figures: list[dict[str, Any]]  # per setup and figure: its data as columns and rows
     unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps
 
 
 def to_table(chapters: Sequence[Chapter]) -> DataTable:
-    """Return one row per setup, loss, split and measure, for the headline measure by decision; this is ``report.csv``.
+    """Return one row per setup, loss, split and metric, for the headline metric by decision; this is ``report.csv``.
 
     ``value`` with ``low`` and ``high`` is the score and its 95 % interval. ``difference`` is that from ``baseline``:
     ``difference_of`` says whether of means or of examples won minus lost. ``p_holm`` is ``p`` corrected for ``comparisons``
@@ -67,11 +69,11 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
 
 
 def to_decisions(chapters: Sequence[Chapter]) -> DataTable:
-    """Return one row per setup, loss, split, measure and decision; this is ``report_decisions.csv``.
+    """Return one row per setup, loss, split, metric and decision; this is ``report_decisions.csv``.
 
     ``mean`` is over ``examples`` examples, that of an error without an upper limit in a typical run (the median over seeds);
     ``left_out`` have no finite score under some decision. ``low`` to ``high`` is the interval of the ``summary``: the mean or,
-    where a few answers decide the mean of a run, the median. ``difference`` is that from greedy
+    where a few answers dominate the mean of a run, the median. ``difference`` is that from greedy
     answers of the same weights: of means or, with medians, the share of examples with a larger score minus that with a smaller
     one. ``change`` is that of the summary, as a share of the greedy one.
     ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,
@@ -126,6 +128,21 @@ def _recommendation(chapter: Chapter) -> Iterator[dict[str, Any]]:
     yield {"setup": chapter.setup.title, **known, "agreement": check.agreement, "sentence": check.sentence, "others": rows}
 
 
+def _summary(chapter: Chapter) -> dict[str, Any]:
+    """Return the first screen of a setup as plain data."""
+    found = chapter.summary
+    told = {name: getattr(found, name) for name in ("verdict", "sentence", "note", "baselines")}
+    pairs = {name: None if score is None else _pair(score) for name, score in (("before", found.before), ("after", found.after))}
+    figures = [asdict(figure) for figure in found.figures]
+    return {"setup": chapter.setup.title, **told, "measure": found.measure.name, **pairs, "figures": figures}
+
+
+def _pair(score: Score) -> dict[str, Any]:
+    tested = score.comparison
+    p = None if tested is None else tested.final_p
+    return {"label": score.label, "decision": score.decision, "value": score.interval.estimate, "change": score.change, "p": p}
+
+
 def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
     """Yield where the error of each loss comes from."""
     for cost in () if chapter.decisions is None else chapter.decisions.costs:
@@ -136,17 +153,19 @@ def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
 
 def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> ReportData:
     """Return everything on the page except pictures; this is ``report.json``. ``across`` are figures that compare setups."""
-    table, decided = to_table(chapters), to_decisions(chapters)
+    table, decided, first = to_table(chapters), to_decisions(chapters), first_screen(chapters)
     return {
         "experiment": {
             name: getattr(experiment, name) for name in ("name", "created", "command", "baseline", "config", "environment")
         },
-        "answer": lead(experiment, chapters),
+        "answer": first.sentence,
+        "key_figures": [asdict(figure) for figure in first.figures],
+        "summaries": [_summary(chapter) for chapter in chapters],
         "answers": [
             {
                 "setup": chapter.setup.title,
                 "verdict": chapter.answer.verdict,
-                "sentences": [chapter.answer.lead, *chapter.answer.more],
+                "sentences": [*chapter.answer.sentences],
             }
             for chapter in chapters
         ],

@@ -2,12 +2,12 @@
 
 Differences are paired by example and seed. Means are over the examples on which every decision of a loss has a finite score with
 every seed; an answer without a number counts as :mod:`numerate.lab.evaluation.missing` says. The mean of an error without an
-upper limit is that of a typical run, the median over seeds, as in :mod:`numerate.lab.report.levels`. Where a few answers decide
+upper limit is that of a typical run, the median over seeds, as in :mod:`numerate.lab.report.levels`. Where a few answers dominate
 the mean of a run, such as one of ten digits, errors are summarised by medians and compared by the share of examples closer minus
 the share farther. The statistics are those of :mod:`numerate.lab.stats`.
 
 Each loss is compared with the baseline as well, both with the same decision: over the examples on which both have a finite score
-with every seed. P-values are corrected by Holm's method over the losses and splits of a measure and decision.
+with every seed. P-values are corrected by Holm's method over the losses and splits of a metric and decision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Found = Mapping[tuple[str, str], Sequence[Decided]]  # the decisions of each se
 
 @dataclass(frozen=True)
 class DecisionScore(Score):
-    """Mean or median of a measure for a loss and a decision, compared with greedy answers."""
+    """Mean or median of a metric for a loss and a decision, compared with greedy answers."""
 
     left_out: int = 0  # examples without a finite score
     mean: float = 0.0
@@ -43,7 +43,7 @@ class DecisionScore(Score):
 
 @dataclass(frozen=True)
 class DecisionCost:
-    """What the distributions of a loss are worth on a split, and where its errors come from, by measure."""
+    """What the distributions of a loss are worth on a split, and where its errors come from, by metric."""
 
     label: str
     split: str
@@ -70,7 +70,7 @@ class Decisions:
         return list(dict.fromkeys(s.label for s in self.scores if (s.split, s.measure) == (split, measure)))
 
     def left_out(self, measure: Measure) -> bool:
-        """Return whether examples are left out of the means of a measure."""
+        """Return whether examples are left out of the means of a metric."""
         return any(score.left_out for score in self.scores if score.measure == measure)
 
     def splits(self) -> list[str]:
@@ -83,7 +83,7 @@ class Decisions:
 
     @property
     def parted(self) -> Measure | None:
-        """The measure whose error is taken apart into its sources; None if there is none."""
+        """The metric whose error is taken apart into its sources; None if there is none."""
         return next((m for m in self.measures if not m.median and any(m.name in cost.sources for cost in self.costs)), None)
 
     @property
@@ -185,7 +185,7 @@ def _contrast(setup: Setup, found: _Found, score: DecisionScore) -> Score:
 
 
 def _summarised(setup: Setup, name: str, found: _Found) -> Measure:
-    """Return a measure with the mean as its summary; the median if a few answers decide the mean of some run."""
+    """Return a metric with the mean as its summary; the median if a few answers dominate the mean of some run."""
     ruined = False
     for place, parts in found.items():
         for rule in (rule for rule in parts[0].measures if _has(found, *place, rule, name)):
@@ -201,6 +201,6 @@ def same_rule(rules: Sequence[str], name: str | None) -> str | None:
 
 
 def fitting_rule(rules: Sequence[str], name: str) -> str | None:
-    """Return the rule that fits a measure, by any of its names; else the first one other than greedy."""
+    """Return the rule that fits a metric, by any of its names; else the first one other than greedy."""
     others = [rule for rule in rules if rule != GREEDY]
     return same_rule(others, FITTING.get(name)) or (others[0] if others else None)

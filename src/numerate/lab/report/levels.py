@@ -1,10 +1,10 @@
-"""How good the models of a table are: MAE, RMSE, R², correlations, relative error and coverage, beside a constant and boosting.
+"""How good the models of a table are: MAE, RMSE, R², correlations, relative error and coverage, beside those of baselines.
 
 MAE, RMSE and R² are those of a typical run, the median over seeds, which one derailed run does not decide; the other figures are
 means over seeds, as everywhere in the report. The lowest and the highest run are beside them. An answer without a number counts
 in MAE, RMSE and R² as :mod:`numerate.lab.evaluation.missing` says, and as the median label in correlations. Each loss and
-decision is compared with the constant and with boosting, paired by row and seed: by the mean absolute error or, if a few answers
-decide that, by the share of rows that are closer minus the share farther. P-values are corrected by Holm's method. Below three
+decision is compared with each baseline, paired by row and seed: by the mean absolute error or, if a few answers
+dominate it, by the share of rows that are closer minus the share farther. P-values are corrected by Holm's method. Below three
 seeds, every run by itself must differ.
 """
 
@@ -41,15 +41,16 @@ FIGURES = {
     "r2": ("R²", True),
     "pearson": ("Pearson's r", True),
     "spearman": ("Spearman's ρ", True),
+    "median_absolute_error": ("Median absolute error", False),
     "median_relative_error": ("Median relative error", False),
     "coverage": ("Gold in interval", None),
 }
 """Name of each figure in tables, and whether higher is better; None if it should be the level of the interval."""
 
 MOST_MISSING = "most outputs held no number"
-FEW = "a few answers decide MAE, RMSE and R²"
-_IN_DATA = ("pearson", "spearman")  # not in the table, which would be too wide, but in report.json and report.csv
-_AVERAGED = ("pearson", "spearman", "median_relative_error", "coverage")  # over seeds
+FEW = "a few answers dominate MAE, RMSE and R²"
+_IN_DATA = ("pearson", "spearman", "median_absolute_error")  # in report.json and report.csv; the table would be too wide
+_AVERAGED = ("pearson", "spearman", "median_absolute_error", "median_relative_error", "coverage")  # over seeds
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class RunFigure:
 
 @dataclass(frozen=True)
 class Gap:
-    """Difference of a loss and decision from a constant or from boosting.
+    """Difference of a loss and decision from a baseline.
 
     Attributes:
         change: of the typical MAE, as a share of theirs; None if that is 0 or one of them is infinite.
         p: of the difference, corrected.
-        verdict: if the difference is beyond doubt, and typical MAE and test agree.
-        closer: whether the test finds the loss closer beyond doubt, whatever its MAE.
+        verdict: if the difference is significant, and typical MAE and test agree.
+        closer: whether the loss is significantly closer by the test, whatever its MAE.
     """
 
     change: float | None
@@ -87,7 +88,7 @@ class Level:
         decision: empty for a baseline.
         figures: by name in ``FIGURES``; those that do not apply are left out.
         no_number: share of outputs without a number in a typical run.
-        few: whether a few answers decide the means.
+        few: whether a few answers dominate the means.
         zeros: share of labels that are 0, where an answer has no relative error.
         gaps: by baseline.
         note: what to keep in mind about this row, or empty.
@@ -117,13 +118,13 @@ class Level:
 
     @property
     def beats_constant(self) -> bool:
-        """Whether this is better than a constant beyond doubt; by the rows that are closer, if a few answers decide its MAE."""
+        """Whether this is significantly better than a constant; by closer rows, if a few answers dominate its MAE."""
         gap = self.gaps.get("constant")
         return gap is not None and (gap.verdict == "better" or (self.few and gap.closer))
 
     @property
     def below_constant(self) -> bool:
-        """Whether this is worse than a constant beyond doubt."""
+        """Whether this is significantly worse than a constant."""
         gap = self.gaps.get("constant")
         return gap is not None and gap.verdict == "worse"
 
@@ -171,7 +172,7 @@ class Levels:
 
     @property
     def learned(self) -> bool:
-        """Whether some model is better than a constant beyond doubt on the first split.
+        """Whether some model is significantly better than a constant on the first split.
 
         If none is, differences between losses say nothing about them. True if there is no constant to compare with.
         """
@@ -179,12 +180,17 @@ class Levels:
         compared = any("constant" in row.gaps for row in first)
         return not compared or any(row.beats_constant for row in first)
 
+    @property
+    def baselines(self) -> list[str]:
+        """Names of the baselines."""
+        return [*dict.fromkeys(row.name for row in self.rows if not row.is_model)]
+
     def of(self, split: str) -> list[Level]:
         """Return the rows of a split."""
         return [row for row in self.rows if row.split == split]
 
     def columns(self) -> list[tuple[str, str]]:
-        """Return name and heading of each figure of the table that there is."""
+        """Return name and heading of each available figure of the table."""
         found = {name for row in self.rows for name in row.figures}
         headings = {name: heading for name, (heading, _) in FIGURES.items() if name in found and name not in _IN_DATA}
         if self.interval is not None:
@@ -253,6 +259,7 @@ def _level(
             "mae": [float(row.mean()) for row in errors],
             "rmse": [rmse(row) for row in errors],
             "r2": [r_squared(golds, row) for row in errors],
+            "median_absolute_error": [float(np.median(row)) for row in errors],
         }
     for figure, correlation in (("pearson", pearson), ("spearman", spearman)):
         told = [None if own is None else np.where(np.isnan(own), np.median(golds), own) for own in answers]
@@ -318,7 +325,8 @@ def _difference(mine: Floats, theirs: Floats, *, few: bool) -> tuple[float, floa
     return median(difference for difference, _ in runs), max(p for _, p in runs) if agree else 1.0
 
 
-def _remedy(setup: Setup) -> str:
+def remedy(setup: Setup) -> str:
+    """Return what to do about models that have learned too little."""
     return "train longer or use a pre-trained model" if setup.model in BUILT else "train longer"
 
 
@@ -328,7 +336,7 @@ def _note(setup: Setup, row: Level) -> str:
     if row.no_number >= 0.5:
         return MOST_MISSING
     if row.below_constant:
-        return f"worse than a constant: {_remedy(setup)}"
+        return f"worse than a constant: {remedy(setup)}"
     return FEW if row.few else ""
 
 
@@ -338,16 +346,17 @@ def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
     models = [row for row in mine if row.is_model]
     if silent := [row for row in models if row.no_number >= 0.5]:
         what = "all models" if len(silent) == len(models) else _named(silent)
-        yield f"Of {what}, {MOST_MISSING}; in means each counts as the median of the training rows. {sentence(_remedy(setup))}."
+        yield f"Of {what}, {MOST_MISSING}; in means each counts as the median of the training rows. {sentence(remedy(setup))}."
     speaking = [row for row in models if row not in silent]
-    baselines = {row.name: row for row in mine if not row.is_model}
-    constant, other = (baselines.get(TITLES[name]) for name in ("constant", "boosting"))
+    baselines = {key: row for row in mine for key, title in TITLES.items() if not row.is_model and row.name == title}
+    constant = baselines.get("constant")
     if constant is not None and constant.mae and speaking:  # nothing is better than no error
         yield from _against_constant(setup, models, speaking, constant)
-    if other is not None and speaking:
-        best = min(speaking, key=lambda row: row.mae)
-        if "boosting" in best.gaps and best.mae != other.mae:
-            yield _against_boosting(best, other)
+    if baselines and speaking:
+        best, key = min(speaking, key=lambda row: row.mae), min(baselines, key=lambda key: baselines[key].mae)
+        told = key == "constant" and (len(baselines) == 1 or not any(row.beats_constant for row in models))
+        if not told and key in best.gaps and best.mae != baselines[key].mae:
+            yield _against_baseline(best, baselines[key], best.gaps[key])
 
 
 def _against_constant(setup: Setup, models: Sequence[Level], speaking: Sequence[Level], constant: Level) -> Iterator[str]:
@@ -358,25 +367,25 @@ def _against_constant(setup: Setup, models: Sequence[Level], speaking: Sequence[
     learned = any(row.beats_constant for row in models)
     if len(worse) == len(models):
         told = f" The best, {best.title}, has {best.shown('mae')}." if len(models) > 1 else ""
-        yield f"All models are worse than a constant: {_remedy(setup)}. {level}{told}"
+        yield f"All models are worse than a constant: {remedy(setup)}. {level}{told}"
         return
     if not learned:
         told = f"The best, {best.title}, has an MAE of {best.shown('mae')}."
-        yield f"No model is better than a constant beyond doubt: {_remedy(setup)}. {level} {told}"
+        yield f"No model is significantly better than a constant: {remedy(setup)}. {level} {told}"
     if worse:
-        told = f": {_remedy(setup)}. {level}" if learned else "."
+        told = f": {remedy(setup)}. {level}" if learned else "."
         yield f"{_named(worse, mae=True)} {'is' if len(worse) == 1 else 'are'} worse than a constant{told}"
 
 
-def _against_boosting(best: Level, other: Level) -> str:
-    gap = best.gaps["boosting"]
+def _against_baseline(best: Level, baseline: Level, gap: Gap) -> str:
+    """Compare the best model with the best baseline."""
     model = f"the best model here ({best.title}, {best.shown('mae')}; {p_equation(gap.p)})"
+    name = "the constant" if baseline.name == TITLES["constant"] else baseline.name
+    told = f"The best baseline, {name} on the same rows, has an MAE of {baseline.shown('mae')}"
     if gap.verdict is None:
-        return f"Gradient boosting on the same rows has an MAE of {other.shown('mae')}, not beyond doubt another than {model}."
-    ahead = gap.verdict == "worse"
-    share = "" if not best.mae or math.isinf(best.mae) else f"{percent(abs(1 - other.mae / best.mae)).lstrip('+')} "
-    place, size = ("ahead", "less") if ahead else ("behind", "more")
-    return f"Gradient boosting on the same rows is {place}: MAE {other.shown('mae')}, {share}{size} than {model}."
+        return f"{told}, not significantly different from {model}."
+    share = "" if not best.mae or math.isinf(best.mae) else f"{percent(abs(1 - baseline.mae / best.mae)).lstrip('+')} "
+    return f"{told}, {share}{'lower' if gap.verdict == 'worse' else 'higher'} than that of {model}."
 
 
 def _named(rows: Sequence[Level], *, mae: bool = False) -> str:
@@ -387,9 +396,9 @@ def levels_rows(setup: Setup, found: Levels) -> list[dict[str, Any]]:
     """Return the table as plain data, one row per split, loss and decision, or baseline.
 
     The figures of ``FIGURES`` are those of a typical run, ``.._low`` and ``.._high`` the lowest and the highest run; None if
-    infinite or if they do not apply. ``no_number`` is the share of outputs without a number. ``constant_change`` and
-    ``boosting_change`` are the MAE relative to that of the baseline, ``.._p`` corrected p-values, ``.._verdict`` ``"better"`` or
-    ``"worse"`` if that is significant. ``shown`` has the figures as the page shows them.
+    infinite or if they do not apply. ``no_number`` is the share of outputs without a number. For each baseline,
+    ``constant_change`` and so on is the MAE relative to that of the baseline, ``.._p`` the corrected p-value, ``.._verdict``
+    ``"better"`` or ``"worse"`` if that is significant. ``shown`` has the figures as the page shows them.
     """
     rows = []
     for row in found.rows:

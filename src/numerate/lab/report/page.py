@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from numerate.lab.report.chapters import FIGURES, Chapter, lead, loss_styles
+from numerate.lab.report.chapters import FIGURES, Chapter, first_screen, loss_styles
 from numerate.lab.report.data import to_decisions, to_table
 from numerate.lab.report.examples import PIXELS, examples_table
 from numerate.lab.report.figures.drawing import FigurePlan
@@ -53,13 +53,11 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
     seeds = {seed for setup in setups for seed in setup.seeds}
     labels = list(dict.fromkeys(label for setup in setups for label in setup.labels))
     settings, losses = _settings(chapters)
-    verdict = "better" if any(chapter.answer.winners for chapter in chapters) else "noise"
     return template.render(
         run=experiment,
         chapters=chapters,
         across=across,
-        lead=lead(experiment, chapters),
-        verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
+        first=first_screen(chapters),
         date=_date(experiment.created),
         about=listed([counted(len(labels), "loss"), counted(len(seeds), "seed")]),
         settings=settings,

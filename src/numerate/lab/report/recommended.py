@@ -1,6 +1,6 @@
 """Say whether a comparison agrees with the loss and decision that :func:`numerate.recommended` names for its kind of numbers.
 
-The recommended pair is compared with every other pair of loss and decision by the headline measure, paired by example and seed.
+The recommended pair is compared with every other pair of loss and decision by the headline metric, paired by example and seed.
 P-values are corrected by Holm's method over all pairs and splits.
 """
 
@@ -40,16 +40,20 @@ class RecommendationCheck:
             recommended pair is not part of the comparison.
         sentence: the same as text; empty if there is nothing to say.
         scores: those of all other pairs, compared with the recommended one.
+        pair: the label and decision that are compared as recommended; None if they were not run.
+        settings: number of settings with which the recommended loss was run, of which the best counts.
     """
 
     recommendation: Recommendation
     agreement: Agreement
     sentence: str
     scores: Sequence[Score]
+    pair: tuple[str, str] | None = None
+    settings: int = 0
 
 
 def check_recommendation(setup: Setup, headline: Sequence[Score]) -> RecommendationCheck | None:
-    """Compare the recommended pair with all others; ``headline`` has the scores of the headline measure by decision.
+    """Compare the recommended pair with all others; ``headline`` has the scores of the headline metric by decision.
 
     None for a task that is not known. If the recommended loss was run with several settings, the best of them counts, and
     p-values are corrected over all.
@@ -68,7 +72,8 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     others = [score for score in headline if score not in ours]
     found = holm_corrected([against(setup, score, base.label, base.decision) for base in bases for score in others])
     found = found[: len(others)]  # those of the best
-    return RecommendationCheck(best, *_agreement(setup, best, bases[0], found), found)
+    chosen = (bases[0].label, bases[0].decision)
+    return RecommendationCheck(best, *_agreement(setup, best, bases[0], found), found, chosen, len(bases))
 
 
 def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[Score]) -> tuple[Agreement, str]:

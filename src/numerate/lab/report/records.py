@@ -61,14 +61,14 @@ class Predictions:
     decided_answers: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)  # by rule
 
     def by(self, rule: str) -> Mapping[str, Floats]:
-        """Return the measures of the answers that a rule decided, greedy too."""
+        """Return the metrics of the answers that a rule decided, greedy too."""
         if rule == GREEDY:
             return self.measures
         assert self.decided is not None
         return self.decided.measures[rule]
 
     def filled(self, name: str, rule: str) -> Floats:
-        """Return a measure ``[E]`` of a decision with that of the fallback where it is infinite, for means."""
+        """Return a metric ``[E]`` of a decision with that of the fallback where it is infinite, for means."""
         own = self.by(rule)[name]
         return np.where(np.isinf(own), self.fallback.get(name, np.inf), own)
 
@@ -198,7 +198,7 @@ def read_cell(folder: Path) -> RunRecord:
     for split, predictions in splits.items():
         if headline not in predictions.measures:
             raise ValueError(
-                f"{folder / 'result.json'}: headline={headline!r} is not a measure of split {split!r}: expected one of "
+                f"{folder / 'result.json'}: headline={headline!r} is not a metric of split {split!r}: expected one of "
                 f"{', '.join(predictions.measures) or 'them, but there are none'}."
             )
     cost = {name: float(value) for name, value in _object_in(result, "cost", folder / "result.json").items() if _is_finite(value)}

@@ -1,4 +1,4 @@
-"""Statistics for measures ``[S, E]``: S seeds, each scored on the same E examples. Is one loss better than another?
+"""Statistics for metrics ``[S, E]``: S seeds, each scored on the same E examples. Is one loss better than another?
 
     from numerate.lab import stats
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of means and medians of measures ``[S, E]``.
+"""Confidence intervals of means and medians of metrics ``[S, E]``.
 
 S training runs (seeds) are each scored on the same E examples; ``[E]`` is one run. Two things vary: the seed, which gives
 another model, and the examples, which give another test set. A lucky seed raises the scores of all its examples together, so
@@ -21,7 +21,7 @@ certain than one example, so seeds whose means happen to be equal do not give an
 wide as if two more examples were as far from m as the farthest one, so five differing answers, all in one direction, are not
 significant, as in McNemar's test.
 
-``bounds`` are the smallest and largest possible value of a measure, such as 0 and 1; every interval is clipped to them. Where all
+``bounds`` are the smallest and largest possible value of a metric, such as 0 and 1; every interval is clipped to them. Where all
 values equal a bound, as with right and wrong answers, and b is the distance of the bounds, g is at least b, and the half-width
 over examples or both is at least b ln(1 / (1 - level)) / E: an event seen in none of E examples may have a rate of 3 / E (the
 rule of three, at 95 %).
@@ -74,7 +74,7 @@ def mean_interval(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Interval:
-    """Compute the mean of a measure and its confidence interval.
+    """Compute the mean of a metric and its confidence interval.
 
     Measured coverage of the 95 % interval, in simulations of accuracies and normal measures:
 
@@ -90,7 +90,7 @@ def mean_interval(
         values: ``[E]`` or ``[S, E]``. If one is infinite, so are the mean and both ends.
         level: Confidence level.
         over: What is resampled. Default: both, or examples if there is one seed.
-        bounds: Smallest and largest possible value of the measure; -inf or inf for none. Default: 0 and 1 if all values are
+        bounds: Smallest and largest possible value of the metric; -inf or inf for none. Default: 0 and 1 if all values are
             0 or 1, else none.
         resamples: Number of bootstrap resamples over examples.
         seed: Random seed of the bootstrap.
@@ -184,7 +184,7 @@ def half_width(p: float, errors: Errors) -> float:
 
 
 def check_measure(name: str, values: Any) -> Array:
-    """Return ``values`` as an array ``[S, E]``; raise if they are no such measure."""
+    """Return ``values`` as an array ``[S, E]``; raise if they are not values of a metric."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -213,7 +213,7 @@ def check_level(level: float) -> float:
 
 
 def check_bounds(bounds: tuple[float, float] | None, **measures: Array) -> tuple[float, float]:
-    """Return the smallest and largest possible value; raise if a measure, named by its keyword, has values outside them."""
+    """Return the smallest and largest possible value; raise if a metric, named by its keyword, has values outside them."""
     if bounds is None:
         return (0.0, 1.0) if all(np.isin(array, (0, 1)).all() for array in measures.values()) else (-math.inf, math.inf)
     try:
@@ -280,14 +280,14 @@ def _bootstrap_median(array: Array, level: float, resamples: int, seed: int) -> 
     medians = [_medians(array, resample).mean(0) for resample in drawn]
     ordered = np.sort(np.concatenate(medians))
     # Order statistics, not interpolated: interpolating towards inf would give inf or NaN.
-    tail = max(int((1 - level) / 2 * (count + 1)) - 1, 0)
+    tail = max(int(round((1 - level) / 2 * (count + 1), 9)) - 1, 0)  # rounded: 1 - 0.9 is slightly less than 0.1
     return float(ordered[tail]), float(ordered[-1 - tail])
 
 
 def _medians(array: Array, drawn: NDArray[np.int64]) -> Array:
     """Return the medians ``[S, R]`` of resamples ``[R, E]`` of the examples of ``[S, E]``.
 
-    Each seed is sorted once; how often each example was drawn then tells which is in the middle.
+    Each seed is sorted once; how often each example was drawn then determines which is in the middle.
     """
     resamples, examples = drawn.shape
     places = drawn + examples * np.arange(resamples)[:, None]

@@ -1,6 +1,6 @@
 """Paired tests: do two models, or two losses, differ on the same examples?
 
-a and b are measures of the same examples, ``[S, E]`` or, with one seed, ``[E]``; d = a - b. The question that a test answers
+a and b are metrics of the same examples, ``[S, E]`` or, with one seed, ``[E]``; d = a - b. The question that a test answers
 depends on what is resampled, as :mod:`numerate.lab.stats.intervals` explains.
 
     paired_t             the p for which the interval of d at level 1 - p, over seeds or over both, ends at 0

@@ -34,7 +34,7 @@ def seeds_needed(
 ) -> int:
     """Return the number of seeds, at least 2, with which :func:`compare` detects a difference.
 
-    In simulations the promised 80 % were 76 % with two seeds and 40 examples, and 78 to 82 % with more of either.
+    In simulations the nominal 80 % were 76 % with two seeds and 40 examples, and 78 to 82 % with more of either.
 
     Args:
         difference: True difference.

@@ -29,7 +29,7 @@ def checked_task(config: RunConfig) -> Task:
 def check_task(config: RunConfig, task: Task, *, sees: bool | None) -> None:
     """Raise if the task's data, decisions or pictures do not suit a run.
 
-    ``sees`` tells whether the model accepts pictures; None: it is not known yet.
+    ``sees``: whether the model accepts pictures; None: not known yet.
     """
     _check_rows(config, task)
     check_decisions(config.decide, task, config.samples)

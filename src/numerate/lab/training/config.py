@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -20,6 +20,9 @@ from numerate.lab.data.settings import DataSettings, Settings
 from numerate.lab.evaluation.settings import DecisionSettings
 from numerate.lab.models.names import suitable_rate
 from numerate.lab.models.settings import LabelPath, ModelSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
 
@@ -119,7 +122,7 @@ class TrainingSettings(Settings):
     )
     keep_best: bool = Field(False, description="With validate_every: end with the weights that validated best, not the last.")
     choose_by: str | None = Field(
-        None, description="Measure whose mean on validation examples chooses weights and tuning trials. None: the headline's."
+        None, description="Metric whose mean on validation examples chooses weights and tuning trials. None: the headline's."
     )
     save_every: int | None = Field(None, ge=1, description="Steps between checkpoints to resume from. None: no checkpoints.")
     keep_model: bool = Field(False, description="Keep the trained weights.")

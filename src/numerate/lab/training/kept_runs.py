@@ -101,7 +101,9 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
 
     with quietly():
         try:
-            return _load_trained(config, folder / "model")
+            loaded = _load_trained(config, folder / "model")
+            loaded.limit(config.max_length)
+            return loaded
         except SafetensorError as error:
             raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
 

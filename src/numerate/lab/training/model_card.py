@@ -1,6 +1,6 @@
 """Save trained weights with a model card: how good the model is, how it was trained and asked, and code that predicts.
 
-The front matter is metadata of the Hugging Face Hub, with the measures as evaluation results.
+The front matter is metadata of the Hugging Face Hub, with the metrics as evaluation results.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _objective(settings: Mapping[str, Any]) -> str:
 
 # Measures
 
-_Figures = tuple[str, str, int, dict[str, float]]  # split, decision, examples, figures by measure
+_Figures = tuple[str, str, int, dict[str, float]]  # split, decision, examples, values by metric
 
 
 def _figures(records: Sequence[Record]) -> Iterator[_Figures]:
@@ -143,14 +143,14 @@ def _summary(name: str, scores: Iterable[float]) -> float:
 
 
 def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]) -> str:
-    """Return a table of the measures, the headline first."""
+    """Return a table of the metrics, the headline first."""
     heads = [
         f"{SPLITS.get(split, split)} ({examples:,}){'' if decision == GREEDY else f', {decision}'}"
         for split, decision, examples, _ in figures
     ]
     names = dict.fromkeys((task.measures[0], *(name for *_, values in figures for name in values)))
     golds = {split: gold_answers(records, split) for split, *_ in figures}
-    lines = [f"| measure | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+    lines = [f"| metric | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for name in names:
         cells = ["-" if name not in own else figure_text(name, own[name], golds[split], ".4g") for split, *_, own in figures]
         median = " (median)" if name in METRICS and METRICS[name].summary == "median" else ""
@@ -219,7 +219,7 @@ rows = [
 result = predict(".", rows, "predictions/new.csv", explain=1, overwrite=True)
 print(result.path.read_text())
 print(result.explained[0].distribution)"""
-    return f"""In the folder of this model, with `pip install 'numerate[train]'`; elsewhere, put its path in place of the dot:
+    return f"""In the folder of this model, with `pip install 'numerate[lab]'`; elsewhere, put its path in place of the dot:
 
 {block(example, "python")}
 

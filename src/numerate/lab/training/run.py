@@ -36,7 +36,15 @@ from numerate.lab.files.environment import environment
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, clear, is_first_process, read_state, write_json, write_jsonl, write_state
-from numerate.lab.models.encoding import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
+from numerate.lab.models.encoding import (
+    AnswerNumbers,
+    AnswerTries,
+    SharedData,
+    SoftAnswers,
+    cut_note,
+    training_data,
+    training_order,
+)
 from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder, load_model
 from numerate.lab.models.memory import check_memory
 from numerate.lab.models.questions import asked
@@ -78,7 +86,7 @@ def run(
     the result; the others return an empty dict.
     """
     task = make_task(config) if task is None else task
-    encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
+    encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code).limit(config.max_length)
     objective = check_run(config, task, encoder)
     begin_run(config, folder)
     on_task(task)
@@ -193,12 +201,21 @@ def end_run(
         "label_median": labels[1],
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
-        "notes": [*task.notes, *_soft_notes(config, task), *_weight_notes(config, loaded)],
+        "notes": [*task.notes, *_cut_notes(config, task, loaded), *_soft_notes(config, task), *_weight_notes(config, loaded)],
         "cost": cost,
     }
     write_json(folder / RESULT, result)
     clear(folder)
     return result
+
+
+def _cut_notes(config: RunConfig, task: Task, encoder: PromptEncoder) -> list[str]:
+    """Return a message on long texts of a table that are cut, if some are."""
+    if config.data is None or encoder.sees:
+        return []
+    rows = {"training": run_examples(config, task), "test": [row for split in tested(config, task).values() for row in split]}
+    note = cut_note(encoder, {kind: [row.prompt for row in examples] for kind, examples in rows.items()})
+    return [note] if note else []
 
 
 def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:

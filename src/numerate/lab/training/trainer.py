@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
@@ -73,7 +74,7 @@ def fit(
     if interruption is not None:
         trainer.add_callback(_Stopping(interruption))
     trainer.add_callback(_Checkpoints(validation))
-    detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
+    detach: Callable[[], object] = attach(trainer, objective, check=False).detach if objective is not None else lambda: None
     begin = time.perf_counter()
     with quietly(), saving(), any_shape(), nullcontext() if interruption is None else interruption.finishing_steps():
         try:
@@ -107,7 +108,6 @@ def make_trainer(loaded: LoadedModel, data: Any, arguments: dict[str, Any]) -> T
     args = TrainingArguments(
         **arguments,
         use_cpu=not cuda,
-        train_sampling_strategy="sequential",  # the data are in training order
         remove_unused_columns=False,
         dataloader_pin_memory=cuda,
         # Workers read pictures while the GPU computes. On a CPU they would compete for its cores.
@@ -117,9 +117,16 @@ def make_trainer(loaded: LoadedModel, data: Any, arguments: dict[str, Any]) -> T
         include_num_input_tokens_seen="non_padding",
         report_to="none",
     )
-    trainer = Trainer(loaded.model, args, train_dataset=data, data_collator=partial(collate, pad=loaded.pad))
+    trainer = _InOrder(loaded.model, args, train_dataset=data, data_collator=partial(collate, pad=loaded.pad))
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+class _InOrder(Trainer):  # type: ignore[misc]
+    """A Trainer that reads rows as they are: they are in training order."""
+
+    def _get_train_sampler(self, *args: Any) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset)
 
 
 def _board(folder: Path, checkpoint: Path | None) -> TrainerCallback:

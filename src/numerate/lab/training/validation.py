@@ -1,7 +1,7 @@
 """Validate while training: greedy answers to validation questions every few steps, and the weights that answered best.
 
-The figures join the learning curve as ``validation/exact`` and so on. One figure chooses: the mean of the measure that
-``choose_by`` names, or else the task's headline measure as it is summarised everywhere.
+The figures join the learning curve as ``validation/exact`` and so on. Weights and trials are
+chosen by the mean of the metric ``choose_by``, or else by the task's headline metric as it is summarised everywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 200  # questions of a validation
 
 
 def chosen_figure(task_headline: str, choose_by: str | None, scores: Sequence[Mapping[str, float | None]]) -> float:
-    """Return the figure by which runs are chosen, negated if lower is better; ``scores`` are the measures of each example.
+    """Return the figure by which runs are chosen, negated if lower is better; ``scores`` are the metrics of each example.
 
     Examples:
         >>> chosen_figure("exact", None, [{"exact": 1.0}, {"exact": 0.0}])
@@ -51,7 +51,7 @@ class Validation:
         fallbacks: what an answer without a number counts as, for each run (:mod:`numerate.lab.evaluation.missing`).
         every: steps between validations.
         keep_best: restore the best weights at the end.
-        choose_by: the measure that decides what is best; None: the task's headline.
+        choose_by: the metric that decides what is best; None: the task's headline.
         options: of :func:`numerate.lab.evaluation.evaluate.greedy_answers`.
     """
 
@@ -75,7 +75,7 @@ class Validation:
         return bool(self.options.get("stacked"))
 
     def due(self, step: int, steps: int) -> bool:
-        """Return whether to validate after this step: every few, and after the last."""
+        """Return whether to validate after this step: every ``validate_every`` steps, and after the last."""
         return step % self.every == 0 or step == steps
 
     def after(self, step: int) -> list[dict[str, float]]:

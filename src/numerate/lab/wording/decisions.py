@@ -10,7 +10,7 @@ import numpy as np
 
 from numerate.answers.metrics import METRICS
 from numerate.distribution.exact import Floats
-from numerate.lab.evaluation.decisions import FITTING, GREEDY, cost
+from numerate.lab.evaluation.decisions import FITTING, GREEDY, SAMPLED, cost
 from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
 from numerate.lab.stats import compare
 from numerate.lab.stats.intervals import scale_of
@@ -21,6 +21,13 @@ from numerate.lab.wording.text import minus, percent, rounded, sentence
 def decision_title(rule: str) -> str:
     """Return the name of a decision's answers: ``greedy answers``, ``answers decided by median``."""
     return "greedy answers" if rule == GREEDY else f"answers decided by {rule}"
+
+
+def decision_noun(rule: str) -> str:
+    """Return a decision as a noun: ``the median``, ``the rule within``, ``greedy answers``."""
+    if rule == GREEDY:
+        return "greedy answers"
+    return f"the {rule}" if rule in ("median", "mean", "mode", SAMPLED) else f"the rule {rule}"
 
 
 def pair(loss: str, decision: str) -> str:
@@ -78,7 +85,7 @@ median the model expects an error of 295: it is overconfident by 25.0.
     """
     summary = mean_measure(sources.measure)
     name = "Share of wrong answers" if summary.higher_is_better else f"Mean {summary.plain}"
-    rule = f"the {sources.rule}" if sources.rule in ("median", "mode") else f"the rule {sources.rule}"
+    rule = decision_noun(sources.rule)
     lead = f"{name} {summary.value(sources.greedy)} with greedy answers, {summary.value(sources.decided)} with {rule}"
     share = sources.decision / sources.greedy if sources.greedy else 0.0
     ends = ""
@@ -97,7 +104,7 @@ median the model expects an error of 295: it is overconfident by 25.0.
 
 
 def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield measure, summary and its value for each decision: means, and for errors that can be infinite medians as well.
+    """Yield metric, summary and its value for each decision: means, and for errors that can be infinite medians as well.
 
     The mean of such an error, and the root of the mean squared one, are over the examples where all decisions have a finite one.
     """
@@ -133,7 +140,8 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
     found = Worth.of([part])
     told = []
     if found.coverage is not None:
-        told.append(f"the {100 * found.level:g} % interval holds the gold number in {100 * found.coverage:.1f} % of the examples")
+        share = f"{100 * found.coverage:.1f} % of the examples"
+        told.append(f"the {100 * found.level:g} % interval contains the gold number in {share}")
     if found.calibrated is not None:
         told.append(f"conformal intervals, fitted on the other half of the examples, in {100 * found.calibrated:.1f} %")
     told.append(f"the distributions cover {100 * found.searched:.1f} % of the model's mass")

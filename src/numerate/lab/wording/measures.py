@@ -1,4 +1,4 @@
-"""How a measure is named, summarised and formatted: 57.3 %, +1.2 points, no number."""
+"""How a metric is named, summarised and formatted: 57.3 %, +1.2 points, no number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DERAILED = "has more digits than any training label, and than its own gold answ
 
 @dataclass(frozen=True)
 class Measure:
-    """How a measure is summarised and displayed."""
+    """How a metric is summarised and displayed."""
 
     name: str
     higher_is_better: bool | None  # None: no direction, or unknown
@@ -44,7 +44,7 @@ class Measure:
     percent: bool
     unit: str
     description: str
-    undefined: str = field(default="", compare=False)  # what an infinite score says, if the data tell
+    undefined: str = field(default="", compare=False)  # what an infinite score says, if the data show it
 
     @property
     def plain(self) -> str:
@@ -83,7 +83,7 @@ class Measure:
         return 100 if self.percent else 1
 
     def bounds(self, values: Floats) -> tuple[float, float]:
-        """Smallest and largest possible value. A measure with a direction is taken to be >= 0 if all its values are."""
+        """Smallest and largest possible value. A metric with a direction is taken to be >= 0 if all its values are."""
         if self.higher_is_better is None or values.min() < 0:
             return -math.inf, math.inf
         share = self.percent and (self.higher_is_better or self.name in (DERAILED, SAMPLE_DERAILED))
@@ -91,7 +91,7 @@ class Measure:
 
     @property
     def infinite(self) -> str:
-        """What an infinite score says: ``no number`` if it is that of a missing answer, else ``∞``, unless the data tell."""
+        """What an infinite score says: ``no number`` if it is that of a missing answer, else ``∞``, unless the data show why."""
         if self.undefined:
             return self.undefined
         metric = METRICS.get(self.name)
@@ -131,7 +131,7 @@ class Measure:
 
 
 def measure(name: str) -> Measure:
-    """Look up a measure by name. An unknown one is summarised by its mean and has no direction."""
+    """Look up a metric by name. An unknown one is summarised by its mean and has no direction."""
     if (metric := METRICS.get(name)) is not None:
         accuracy = metric.higher_is_better and metric.no_answer == 0 and not metric.unit
         percent = accuracy or name == "relative_error"
@@ -147,7 +147,7 @@ def measure(name: str) -> Measure:
 
 
 def mean_measure(name: str) -> Measure:
-    """Look up a measure that is summarised by its mean."""
+    """Look up a metric that is summarised by its mean."""
     return replace(measure(name), median=False)
 
 

@@ -1,12 +1,12 @@
-// Labelled controls that change one field of a tab's state, and follow it when it changes elsewhere.
+// Labelled controls, each bound to one field of a tab's state.
 //
 //   slider(root, page, {field: "sigma", label: "sigma", min: 0.1, max: 9, step: 0.1, format: (value) => value.toFixed(1)})
 //                                                          min and max may be functions of the state
 //   number(root, page, {field, label, min, max, step})    text(root, page, {field, label, placeholder, maxLength})
 //   choice(root, page, {field, label, options: ["a", "b"] or [["a", "shown as"], ..], also: (value, state) => ({other: 1})})
-//   list(root, {label, onChange}) and fill(select, options, chosen)         a choice whose options come with an answer
-//   checks(root, page, {field, label, options})            a field that is a list of names
-//   presets(root, page, {label, presets: {"certain": {left: [..]}, ..}})       buttons that set several fields at once
+//   list(root, {label, onChange}) and fill(select, options, chosen)         a choice with options from an answer
+//   checks(root, page, {field, label, options})            a list of names
+//   presets(root, page, {label, presets: {"certain": {left: [..]}, ..}})       buttons that set several fields
 //   button(root, {label, onClick})
 //   shares(root, page, {field, labels, label, marked: (state) => index})       bars to drag, type or move by arrow keys; sum 1
 //
@@ -27,7 +27,7 @@ function labelled(root, label, ...inputs) {
   return made;
 }
 
-// Follow the state, but leave an input alone while somebody types into it.
+// Follow the state, but never overwrite an input while the user types.
 function follow(page, field, input, write) {
   page.watch((state) => { if (document.activeElement !== input || input.type === "range") write(state[field]); });
   input.addEventListener("blur", () => write(page.state[field]));
@@ -71,7 +71,7 @@ export function choice(root, page, { field, label, options, also = () => ({}) })
   return labelled(root, label, input);
 }
 
-// A drop-down list whose entries come with an answer of the server, where `choice` has fixed ones.
+// A drop-down list with entries from the server; `choice` has fixed ones.
 export function list(root, { label, onChange }) {
   const select = element("select", { name: label }, element("option", {}, "loading …"));
   select.addEventListener("change", () => onChange(select.value));
@@ -79,7 +79,7 @@ export function list(root, { label, onChange }) {
   return select;
 }
 
-// Set the entries, if they are others than before (an open list would close), and the one that is chosen.
+// Set the entries if they changed (an open list would close), and the selection.
 export function fill(select, options, chosen) {
   const listed = JSON.stringify(options);
   if (select.dataset.listed !== listed) {
@@ -126,7 +126,7 @@ export function presets(root, page, { label, presets: named }) {
 
 const round = (value) => Math.round(value * 1e4) / 1e4;
 
-// Give one bar a share; the others keep their proportions and take the rest.
+// Set one bar; the others keep their proportions and share the rest.
 export function withShare(bars, index, share) {
   const value = Math.min(1, Math.max(0, share));
   const others = bars.reduce((sum, bar, other) => (other === index ? sum : sum + bar), 0);
@@ -157,7 +157,7 @@ export function shares(root, page, { field, labels, label, marked = () => -1 }) 
     });
     input.addEventListener("change", () => {
       const share = Number(input.value.replace(",", "."));
-      if (input.value.trim() === "" || !(share >= 0 && share <= 1)) page.say(`A share is a number from 0 to 1, not "${input.value}".`);
+      if (input.value.trim() === "" || !(share >= 0 && share <= 1)) page.say(`Expected a probability from 0 to 1, not "${input.value}".`);
       else change(index, share);
     });
     const column = element("div", { class: "share" }, bar, element("span", { class: "digit" }, name), input);

@@ -1,13 +1,12 @@
-// Pictures as SVG. Each function draws into `root`, an element of the page, and replaces what was there; the width is the root's.
-// Colours are CSS variables, so that a picture follows the reader's light or dark scheme. `title` says what the picture shows; the
-// text alternative adds all values.
+// Plots as SVG. Each function replaces the content of `root`, an element of the page, and takes its width.
+// Colours are CSS variables, which follow the light or dark scheme. `title` describes the plot; the text alternative adds all values.
 //
 //   curves(root, {title, x, series: [{name, values, colour}], xLabel, yLabel, marked, height})      null in values: a gap
 //   heatmap(root, {title, values: [[..]], labels, columnLabels, low, high, xLabel, yLabel})
 //   arrows(root, {title, values, labels, scale, marked, width})     up for values above 0; scale: the longest arrow; marked: the index
 //                                                                   that is right; width: of many pictures, measured once
 //
-// `colour(index)` is the colour of the n-th series. `show(value)` writes a number with four digits.
+// `colour(index)` is the colour of the n-th series. `show(value)` formats a number with four digits.
 
 const SVG = "http://www.w3.org/2000/svg";
 const FONT = 12;
@@ -31,7 +30,7 @@ export function shape(parent, name, attributes = {}, style = {}, text = null) {
   return made;
 }
 
-// An empty picture of the root's width, with its text alternative.
+// An empty plot of the root's width, with its text alternative.
 export function picture(root, height, title, values, wide = root.clientWidth) {
   const width = Math.max(120, Math.floor(wide));
   root.replaceChildren();
@@ -54,7 +53,7 @@ export function ticks(low, high, count = 5) {
   return found;
 }
 
-const drawn = new WeakMap(); // the parts of a picture of arrows that change; the rest of it is kept, since there are many of them
+const drawn = new WeakMap(); // the parts of an arrow plot that change; the rest is reused
 
 export function arrows(root, { title, values, labels, scale, marked = -1, height = 74, width: wide = root.clientWidth }) {
   const told = labels.map((name, index) => `${name}: ${show(values[index])}`);

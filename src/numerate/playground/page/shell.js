@@ -1,4 +1,4 @@
-// The frame around the tabs: which one is shown, its state, its address, and the requests to the server.
+// The frame of the tabs: navigation, state, address, and requests to the server.
 //
 // A tab is a module that exports
 //
@@ -6,7 +6,7 @@
 //     name: "digit",                 // POST /api/digit, #digit in the address
 //     title: "One digit",            // in the row of tabs
 //     mount(root, page) { .. },      // build the elements once; `root` is an empty <section>
-//     show(answer, state, root) {},  // draw an answer; also called again when the width changes, so draw all of it
+//     show(answer, state, root) {},  // draw an answer; also called when the width changes
 //   };
 //
 // `page` is what a tab's controls use:
@@ -15,9 +15,9 @@
 //   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
 //   page.say("text")        show a message; page.say("") removes it
-//   page.fail("text")       show an error, and hide what has the class "result" until the next answer: it is of an earlier state
+//   page.fail("text")       show an error, and hide the elements of class "result" until the next answer
 //
-// The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
+// One request at a time: intermediate states are skipped, and the last one is always shown. After `show`, the section
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
 
 import { tab as answer } from "./tabs/answer.js";
@@ -31,7 +31,7 @@ const TABS = [answer, digit, number, label, landscape];
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
 const pages = new Map();
-let writing = 0; // the address is written when a control rests: browsers refuse hundreds of changes within seconds
+let writing = 0; // debounced: browsers refuse hundreds of changes within seconds
 
 function encode(value, first) {
   const text = typeof value === "string" && typeof first === "string" ? value : JSON.stringify(value);
@@ -100,7 +100,7 @@ function createPage(tab, defaults) {
       for (const [field, text] of new URLSearchParams(query)) {
         const first = defaults[field], value = decode(text, first);
         if (Object.hasOwn(defaults, field) && (first === null || kind(value) === kind(first))) page.state[field] = value;
-        else unread = `The address has ${field}=${text}, which this tab cannot read.`;
+        else unread = `The address has an invalid field: ${field}=${text}.`;
       }
       page.address();
       if (!mounted) {
@@ -135,7 +135,7 @@ function createPage(tab, defaults) {
         } catch (error) {
           console.warn(error);
           page.fail(error instanceof TypeError && /fetch/i.test(error.message)
-            ? "The server does not answer. Is `numerate playground` still running?" : String(error));
+            ? "No answer from the server. Is `numerate playground` still running?" : String(error));
         }
       } while (stale);
       asking = false;

@@ -1,6 +1,6 @@
 // A tree of tokens as SVG: from left to right where there is room, indented as a list on a narrow page.
 //
-//   tree(root, branch, {given, drawn})   given: percentages given the tokens before; drawn: with frequencies beside them
+//   tree(root, branch, {given, drawn})   given: probabilities given the prefix; drawn: with the frequencies of samples
 
 import { picture, shape } from "./draw.js";
 import { END, percent, token } from "./tokens.js";
@@ -28,7 +28,7 @@ export function tree(root, top, { given = false, drawn = false } = {}) {
   const place = (branch, depth, parent) => {
     const node = { branch, depth, parent, text: name(branch, depth), order: nodes.length, lines: [] };
     node.letters = measure(node.text, "700 13px");
-    if (depth) node.lines = [percent(numbers(branch)[0]), ...(drawn ? [`drawn ${percent(numbers(branch)[1])}`] : [])];
+    if (depth) node.lines = [percent(numbers(branch)[0]), ...(drawn ? [`sampled ${percent(numbers(branch)[1])}`] : [])];
     node.wide = Math.max(node.letters + 8 + measure(node.lines[0] ?? "", "12px"), measure(node.lines[1] ?? "", "12px"));
     nodes.push(node);
     const below = branch.branches.map((child) => place(child, depth + 1, node));
@@ -53,7 +53,7 @@ export function tree(root, top, { given = false, drawn = false } = {}) {
   for (const node of nodes) write(svg, node, across(node), down(node), narrow ? width : 0);
 }
 
-// Where the nodes of each level begin: a level is as wide as its widest node, and what is left is shared by the branches between.
+// Left edges of the levels: a level is as wide as its widest node, and the branches between share the rest.
 function columns(nodes, width) {
   const levels = [];
   for (const { depth, wide } of nodes) levels[depth] = Math.max(levels[depth] ?? 0, wide);
@@ -63,7 +63,7 @@ function columns(nodes, width) {
   return ({ depth }) => starts[depth];
 }
 
-// The tokens of a branch with its numbers beside and below them; at the right edge of a narrow page.
+// The tokens of a branch, with its numbers beside and below; at the right edge of a narrow page.
 function write(svg, { branch, depth, text, letters, lines: [share, counted] }, x, y, edge) {
   const group = shape(svg, "g", { "data-branch": text, "data-depth": depth });
   const base = counted && !edge ? y - 4 : y + 4;
@@ -73,5 +73,5 @@ function write(svg, { branch, depth, text, letters, lines: [share, counted] }, x
   const say = (content, left, top, fill) => shape(group, "text", { x: left, y: top, "text-anchor": edge ? "end" : "start", "font-size": 12 }, { fill }, content);
   if (share) say(share, edge ? edge - (counted ? 106 : 4) : x + letters + 8, base, "var(--ink)");
   if (counted) say(counted, edge ? edge - 4 : x, edge ? base : base + 16, "var(--c2)");
-  shape(group, "title", {}, {}, `${text}: ${percent(branch.probability)} of all paths${branch.share === undefined ? "" : `, ${percent(branch.share)} given the tokens before`}`);
+  shape(group, "title", {}, {}, `${text}: ${percent(branch.probability)} of the prefix${branch.share === undefined ? "" : `, ${percent(branch.share)} given the prefix before`}`);
 }

@@ -105,7 +105,7 @@ class Charts(Task):
         return Example(f"{spec.question} Answer with a number.", spec.answer, Picture(chart_image, (spec, self.size)), meta)
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Return every measure. If the gold answer is not a number, ``exact`` compares texts, and the error is 0 or infinite."""
+        """Return every metric. If the gold answer is not a number, ``exact`` compares texts, and the error is 0 or infinite."""
         gold, said = example.answer, final_answer(output) or whole_text(output)
         gold_number = number(gold.removesuffix("%"))
         if gold_number is None:

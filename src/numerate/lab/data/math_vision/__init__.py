@@ -102,7 +102,7 @@ class MathVision(Task):
         return spec[:2]
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Return every measure of an output; the class docstring explains choices and texts."""
+        """Return every metric of an output; the class docstring explains choices and texts."""
         choices, precision = example.meta.get("choices", ()), example.meta.get("precision")
         gold = None if choices else EXTRACTORS["number"](example.answer)
         if gold is not None:

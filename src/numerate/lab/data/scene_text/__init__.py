@@ -110,7 +110,7 @@ class SceneText(CoordinateTask):
         return spec[:3]
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Return every measure of an output; unreadable words count neither when found nor when missed."""
+        """Return every metric of an output; unreadable words count neither when found nor when missed."""
         ignored = [Region(tuple(map(Fraction, corners)), DONT_CARE) for corners in example.meta.get("unreadable", ())]
         gold, guess = [*(self.read(example.answer) or ()), *ignored], self.read(output)
         return {name: METRICS[name](gold, guess) for name in self.measures}

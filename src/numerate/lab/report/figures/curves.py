@@ -25,7 +25,7 @@ OVERRUN = "overrun"  # the curve of ``numeric/overrun``
 def learning_curves(setup: Setup, styles: Styles) -> FigurePlan:
     """Cross-entropy without the numeric term, overrun, and validation scores, by step: mean, lowest and highest seed.
 
-    Validation scores are those of the headline measure, exact answers and the absolute error.
+    Validation scores are those of the headline metric, exact answers and the absolute error.
     """
     rows: list[tuple[Any, ...]] = []
     scores = {f"validation/{name}" for name in (setup.headline.name, "exact", "absolute_error")}

@@ -40,8 +40,9 @@ class FigurePlan:
     caption: str
     missing: str  # why there is no data
     data: DataTable  # all that the figure shows
-    draw: Callable[[DataTable], Figure]
+    draw: Callable[..., Figure]  # of the data and, if there is a narrow drawing, the width in inches
     svg: str = ""  # once it is drawn
+    narrow: str = ""  # the same for a narrow screen
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class ErrorScale:
 
 
 def error_scale(setup: Setup) -> ErrorScale | None:
-    """Return the error scale of the task's measures; None if none gives the size of an error."""
+    """Return the error scale of the task's metrics; None if none gives the size of an error."""
     names = {metric.name for split in setup.splits for metric in setup.measures(split)}
     return next((ErrorScale(measure(name), steps) for name, steps in _STEPS.items() if name in names), None)
 

@@ -103,7 +103,7 @@ def _panel(data: DataTable, split: str, decision: str) -> str:
 
 
 def by_decision(found: Decisions) -> FigurePlan:
-    """First measure of decisions by loss and decision, with its interval."""
+    """First metric of decisions by loss and decision, with its interval."""
     measure = found.measures[0]
     rows = [(s.split, s.label, s.decision, *s.interval.numbers, s.better) for s in found.scores if s.measure == measure]
     table = DataTable(("split", "loss", "decision", measure.name, "low", "high", "better"), rows)
@@ -160,7 +160,7 @@ def by_decision(found: Decisions) -> FigurePlan:
 
 
 def by_length(setup: Setup, styles: Styles) -> FigurePlan:
-    """Headline measure by number of digits of the gold number before the decimal point."""
+    """Headline metric by number of digits of the gold number before the decimal point."""
     headline, rows = setup.headline, list[tuple[Any, ...]]()
     for split in setup.splits:
         sizes = [_length(gold) for gold in setup.examples(split).golds]

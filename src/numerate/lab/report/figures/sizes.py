@@ -32,7 +32,7 @@ def by_size(found: Iterable[tuple[Setup, Sequence[Score]]], styles: Styles) -> I
     """Yield a figure for each task and data that were run with models of at least two sizes.
 
     Args:
-        found: the setups, each with the scores of its headline measure by decision.
+        found: the setups, each with the scores of its headline metric by decision.
         styles: of the losses.
     """
     groups: dict[str, list[tuple[Setup, Sequence[Score]]]] = {}

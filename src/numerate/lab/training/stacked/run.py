@@ -125,7 +125,7 @@ def train_stack(
 
 def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
     """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
-    task, encoder = make_task(config), load_encoder(config.model)
+    task, encoder = make_task(config), load_encoder(config.model).limit(config.max_length)
     encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
     loaded = load_run_model(config, encoder)
     return finish(config, task, loaded, read_trained(loaded, folder), folder)
@@ -142,7 +142,7 @@ class _Trained:
 def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path | None, progress: Progress) -> _Trained:
     first = configs[0]
     task = make_task(first)
-    encoder = load_encoder(first.model)
+    encoder = load_encoder(first.model).limit(first.max_length)
     objectives = [check_run(config, task, encoder) for config in configs]
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)

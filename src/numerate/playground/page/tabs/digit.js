@@ -1,4 +1,4 @@
-// One digit: two distributions over ten digits, and what every loss makes of them.
+// One digit: two distributions over ten digits, and the value and gradient of every loss on them.
 
 import { choice, element, presets, shares } from "../controls.js";
 import { arrows, show as written } from "../draw.js";
@@ -6,7 +6,7 @@ import { arrows, show as written } from "../draw.js";
 const DIGITS = [...Array(10).keys()].map(String);
 const SIDES = { left: "A", right: "B" };
 
-// Bars with the given shares at distances from the target; what would fall off the number line goes to its other side.
+// Bars with the given shares at distances from the target; one beyond 0 or 9 goes to the other side of the target.
 function around(target, parts) {
   const bars = Array(10).fill(0);
   for (const [distance, share] of parts) {
@@ -31,8 +31,8 @@ export const tab = {
 
   mount(root, page) {
     root.append(
-      element("p", { class: "lead" }, "Two models predict the next digit. Drag the bars, type below them, or use the arrow keys; "
-        + "see what each loss charges, and where its gradient pushes. Both start with the same mass on the target, A near it and B far from it."),
+      element("p", { class: "lead" }, "Two models predict the next digit. Drag the bars, type below them, or use the arrow keys, and watch every loss "
+        + "and its gradient. Both start with the same probability on the target; the rest is near it in A and far from it in B."),
     );
     const controls = element("div", { class: "controls" });
     root.append(controls);
@@ -46,8 +46,8 @@ export const tab = {
       two.append(side);
     }
     root.append(two, element("p", { class: "answer result" }), element("p", { class: "note result" },
-      "Arrows: where a training step moves the logit of each digit, the negative gradient. Up: the digit becomes likelier. "
-      + "Within a loss A and B have the same scale. A bar of 0 counts as one in a million."),
+      "Arrows: the negative gradient with respect to each logit. Up: a training step makes the digit more likely. "
+      + "A and B share a scale within each loss. A bar of 0 counts as one in a million."),
       element("div", { class: "losses result" }));
   },
 
@@ -55,19 +55,19 @@ export const tab = {
     root.querySelector(".answer").textContent = answer.sentence;
     const table = root.querySelector(".losses");
     if (table.children.length !== answer.losses.length) table.replaceChildren(...answer.losses.map(row));
-    const width = table.querySelector(".loss:not(.unusable) .arrows").clientWidth; // once: reading it between changes is slow
+    const width = table.querySelector(".loss:not(.unusable) .arrows").clientWidth; // once: reading it between changes forces a layout
     answer.losses.forEach((loss, index) => {
       const made = table.children[index];
       made.dataset.loss = loss.name;
       made.querySelector("h3").textContent = loss.name;
-      made.querySelector(".sees").textContent = loss.reason ? `Not for one digit: ${loss.reason}` : loss.sees;
+      made.querySelector(".sees").textContent = loss.reason ? `Not defined for one digit: ${loss.reason}` : loss.sees;
       made.classList.toggle("unusable", Boolean(loss.reason));
       if (loss.reason) return;
       const scale = Math.max(...Object.keys(SIDES).flatMap((side) => loss[side].gradient.map(Math.abs)));
       for (const [side, name] of Object.entries(SIDES)) {
         made.querySelector(`.${side} .value`).textContent = written(loss[side].value);
         arrows(made.querySelector(`.${side} .arrows`), {
-          title: `${loss.name}, distribution ${name}: push on the logit of each digit`,
+          title: `${loss.name}, distribution ${name}: negative gradient with respect to each logit`,
           values: loss[side].gradient.map((slope) => -slope || 0), labels: DIGITS, scale, marked: answer.target, width,
         });
       }

@@ -1,4 +1,4 @@
-// A label as a distribution: the tree of its tokens, and how often drawn paths take each branch.
+// A soft label: the tree of its tokens, and how often sampled answers take each branch.
 
 import { button, choice, element, list, number, presets, slider, text } from "../controls.js";
 import { END, listTokenizers, percent } from "../tokens.js";
@@ -13,19 +13,19 @@ const PRESETS = {
   "23:58 ± 3 minutes": { kind: "clock", target: "23:58", width: 3, shape: "gaussian" },
   "359° ± 2°": { kind: "angle", target: "359", width: 2, shape: "gaussian" },
 };
-const KINDS = [["number", "a number"], ["raters", "ratings of several people"], ["clock", "a time of day"], ["angle", "an angle"]];
+const KINDS = [["number", "number"], ["raters", "ratings of several people"], ["clock", "time of day"], ["angle", "angle"]];
 const FIRST = { number: "99900", clock: "23:58", angle: "359" };
-const SHAPES = [["gaussian", "bell"], ["laplace", "Laplace"], ["uniform", "uniform"]];
+const SHAPES = [["gaussian", "Gaussian"], ["laplace", "Laplace"], ["uniform", "uniform"]];
 const DRAWS = [0, 1, 10, 100, 1000, 10000];
 
 export const tab = {
   name: "label",
-  title: "A label as a distribution",
+  title: "A soft label",
 
   mount(root, page) {
     root.classList.add("label");
-    root.append(element("p", { class: "lead" }, "A label that is not certain is a distribution over numbers. Written in tokens it is a tree: each branch says how "
-      + "likely a token is after those before it. These are the targets that a model is trained on. Draw paths, and see their frequencies come near."));
+    root.append(element("p", { class: "lead" }, "A noisy label is a distribution over numbers. As tokens it is a tree: each branch is the probability of a token "
+      + "given its prefix, the soft target that a model is trained on. Sample answers, and watch their frequencies converge."));
     presets(root, page, { label: "examples", presets: PRESETS });
     const controls = element("div", { class: "controls" });
     root.append(controls);
@@ -35,7 +35,7 @@ export const tab = {
       target: text(controls, page, { field: "target", label: "target", maxLength: 400 }),
       ratings: text(controls, page, { field: "ratings", label: "ratings", maxLength: 1000 }),
       width: number(controls, page, { field: "width", label: "width", min: 0, step: "any" }),
-      unit: choice(controls, page, { field: "unit", label: "in", options: [["percent", "% of the target"], ["absolute", "its own unit"]] }),
+      unit: choice(controls, page, { field: "unit", label: "in", options: [["percent", "% of the target"], ["absolute", "units of the target"]] }),
       shape: choice(controls, page, { field: "shape", label: "shape", options: SHAPES }),
     };
     page.watch(({ kind: now }) => {
@@ -43,12 +43,12 @@ export const tab = {
       own.width.querySelector(".name").textContent = { clock: "width in minutes", angle: "width in degrees" }[now] ?? "width";
     });
     list(controls, { label: "tokenizer", onChange: (tokenizer) => page.set({ tokenizer }) });
-    slider(controls, page, { field: "branches", label: "branches a level", min: 1, max: 8, step: 1 });
-    choice(controls, page, { field: "given", label: "percentages", options: [[false, "of all paths"], [true, "given the tokens before"]] });
+    slider(controls, page, { field: "branches", label: "branches per level", min: 1, max: 8, step: 1 });
+    choice(controls, page, { field: "given", label: "probabilities", options: [[false, "of the prefix"], [true, "given the prefix"]] });
     const draw = element("div", { class: "draw" });
-    choice(draw, page, { field: "draws", label: "drawn paths", options: DRAWS.map((count) => [count, count ? count.toLocaleString("en") : "none"]) });
-    button(draw, { label: "Draw paths", onClick: () => page.set(page.state.draws ? { seed: (page.state.seed + 1) % 1000000 } : { draws: 1 }) });
-    button(draw, { label: "Ten times as many", onClick: () => page.set({ draws: Math.min(10000, Math.max(1, 10 * page.state.draws)) }) });
+    choice(draw, page, { field: "draws", label: "sampled answers", options: DRAWS.map((count) => [count, count ? count.toLocaleString("en") : "none"]) });
+    button(draw, { label: "Sample", onClick: () => page.set(page.state.draws ? { seed: (page.state.seed + 1) % 1000000 } : { draws: 1 }) });
+    button(draw, { label: "10 times as many", onClick: () => page.set({ draws: Math.min(10000, Math.max(1, 10 * page.state.draws)) }) });
     root.append(element("p", { class: "answer result" }), draw, element("p", { class: "drawn note result" }), element("div", { class: "tree result" }),
       element("p", { class: "note legend result" }));
   },
@@ -57,20 +57,20 @@ export const tab = {
     listTokenizers(root.querySelector("select[name=tokenizer]"), answer.tokenizers, state);
     root.querySelector(".answer").textContent = summary(answer);
     const drawn = root.querySelector(".drawn"), more = state.draws > answer.drawn.length ? ", …" : "";
-    drawn.textContent = answer.drawn.length ? `Drawn: ${answer.drawn.map(short).join(", ")}${more}` : "No path is drawn yet.";
+    drawn.textContent = answer.drawn.length ? `Sampled: ${answer.drawn.map(short).join(", ")}${more}` : "No answers sampled yet.";
     tree(root.querySelector(".tree"), answer.tree, { given: state.given, drawn: state.draws > 0 });
-    root.querySelector(".legend").textContent = `Thickness of a branch: its share of all paths. Outlined: the label's own path. ${END} ends the answer; | separates tokens `
-      + `that are certain after the first; … more follows.${answer.represented ? ` So wide a bell is represented by ${answer.values} values, equally likely.` : ""}`;
+    root.querySelector(".legend").textContent = `Line width: probability of the prefix. Outlined: the path of the label itself. ${END} ends the answer; | separates tokens `
+      + `that follow with certainty; … more follows.${answer.represented ? ` This wide distribution is approximated by ${answer.values} equally likely values.` : ""}`;
   },
 };
 
 const short = (number) => (number.length > 16 ? `${number.slice(0, 10)}…` : number);
 
 function summary({ tree: top, values, numbers }) {
-  const many = values === 1 ? "One answer" : `${values} answers`;
-  const middle = numbers && values > 1 ? `, median ${numbers.median}, 90 % from ${numbers.low} to ${numbers.high}` : "";
-  const options = top.branches.filter(({ others }) => !others).slice(0, 3).map((branch) => `${branch.tokens[0]} with ${percent(branch.share)}`);
-  const fixed = top.tokens.length ? `All begin with ${top.tokens.filter((text) => text !== "end").join("")}${top.longer ? "…" : ""}. ` : "";
-  const first = options.length ? `${fixed}The ${fixed ? "next" : "first"} token is ${options.join(", ")}.` : "The target of every token is certain: plain cross-entropy.";
+  const many = values === 1 ? "1 value" : `${values} values`;
+  const middle = numbers && values > 1 ? `, median ${numbers.median}, 90\u00a0% interval ${numbers.low} to ${numbers.high}` : "";
+  const options = top.branches.filter(({ others }) => !others).slice(0, 3).map((branch) => `${branch.tokens[0]} (${percent(branch.share)})`);
+  const fixed = top.tokens.length ? `All start with ${top.tokens.filter((text) => text !== "end").join("")}${top.longer ? "…" : ""}. ` : "";
+  const first = options.length ? `${fixed}The ${fixed ? "next" : "first"} token is ${options.join(", ")}.` : "Every token has a one-hot target: plain cross-entropy.";
   return `${many}${middle}. ${first}`;
 }

@@ -1,4 +1,4 @@
-// The landscape: what an answer costs by its value, one curve per loss, and SMMD's gram.
+// Loss curves: the loss of each answer, one curve per loss, and SMMD's gram.
 
 import { button, checks, choice, element, slider } from "../controls.js";
 import { curves, heatmap } from "../draw.js";
@@ -10,20 +10,20 @@ let current = null; // the page of this tab, for the controls that come with an 
 
 export const tab = {
   name: "landscape",
-  title: "The landscape",
+  title: "Loss curves",
 
   mount(root, page) {
     current = page;
-    root.append(element("p", { class: "lead" }, "What an answer costs, by its value. A curve that rises away from the target "
-      + "tells the model which wrong answers are nearer. Move the settings of the losses and watch the curves."));
+    root.append(element("p", { class: "lead" }, "The loss of each answer, by its value. A curve that rises away from the target "
+      + "tells the model which wrong answers are closer. Change the settings of a loss and watch its curve."));
     const row = element("div", { class: "controls" });
     root.append(row);
     slider(row, page, { field: "target", label: "target", min: 0, max: most, step: 1 });
-    slider(row, page, { field: "width", label: "prediction's width", min: 0, max: (state) => (most(state) + 1) * 0.3, step: 0.1,
+    slider(row, page, { field: "width", label: "width of the prediction", min: 0, max: (state) => (most(state) + 1) * 0.3, step: 0.1,
       format: (value) => (value ? Number(value).toFixed(1) : "certain") });
     choice(row, page, { field: "tokens", label: "tokens", options: Object.keys(MOST),
       also: (value, state) => ({ target: Math.min(state.target, MOST[value]), width: Math.min(state.width, (MOST[value] + 1) * 0.3) }) });
-    choice(row, page, { field: "scale", label: "cost", options: [["value", "as computed"], ["share", "as a share of its highest"]] });
+    choice(row, page, { field: "scale", label: "scale", options: [["value", "loss"], ["share", "share of the maximum"]] });
     root.append(element("div", { class: "which-losses" }, "loading …"), element("div", { class: "answer list result" }),
       element("div", { class: "landscape" },
         element("div", { class: "result" }, element("div", { class: "plot" }), element("div", { class: "grams" })),
@@ -35,12 +35,12 @@ export const tab = {
     if (!which.firstElementChild) which.replaceChildren();
     if (!which.firstChild) checks(which, current, { field: "losses", label: "losses", options: answer.names });
     const drawn = answer.series.filter((one) => !one.reason);
-    const told = answer.series.filter((one) => one.reason).map((one) => `${one.name} is not drawn: ${one.reason}`);
+    const told = answer.series.filter((one) => one.reason).map((one) => `${one.name} is not shown: ${one.reason}`);
     root.querySelector(".answer").replaceChildren(...[...answer.sentences, ...told].map((sentence) => element("p", {}, sentence)));
     const plot = root.querySelector(".plot");
     if (drawn.length) {
-      curves(plot, { title: `Cost of each answer if ${state.target} is right`, x: answer.x, series: drawn, marked: state.target,
-        xLabel: "predicted value", yLabel: state.scale === "share" ? "share of the highest cost" : "cost" });
+      curves(plot, { title: `Loss of each answer for the target ${state.target}`, x: answer.x, series: drawn, marked: state.target,
+        xLabel: "predicted value", yLabel: state.scale === "share" ? "share of the maximum loss" : "loss" });
     } else plot.replaceChildren(element("p", {}, "Choose a loss above."));
     grams(root.querySelector(".grams"), answer.grams);
     settings(root.querySelector(".settings"), answer.controls);
@@ -54,9 +54,9 @@ function grams(root, all) {
   root.dataset.key = key;
   const places = all.map(() => element("div", { class: "gram" }));
   root.replaceChildren(...all.map((gram, index) =>
-    element("div", {}, element("h2", {}, `Gram of ${gram.name}: how similar two values are, 0 to 1`), places[index])));
+    element("div", {}, element("h2", {}, `Gram of ${gram.name}: similarity of two values, from 0 to 1`), places[index])));
   all.forEach((gram, index) => heatmap(places[index], {
-    title: `Gram of ${gram.name}`, values: gram.values, labels: gram.labels, xLabel: "value of a token", yLabel: "value of another" }));
+    title: `Gram of ${gram.name}`, values: gram.values, labels: gram.labels, xLabel: "value of a token", yLabel: "value of another token" }));
 }
 
 // Controls of the chosen losses, each built once, so that a slider keeps the focus.
@@ -79,7 +79,7 @@ function box(loss, ones) {
         format: (value) => (isDefault() ? control.default : String(Number(Number(value).toPrecision(3)))) });
     }
   }
-  button(made, { label: "defaults", onClick: () => {
+  button(made, { label: "Reset", onClick: () => {
     const { [loss]: _, ...others } = current.state.settings;
     current.set({ settings: others });
   } });

@@ -1,4 +1,4 @@
-// A complete number: two predictions of a target, token by token, and what each loss says of them.
+// A complete number: two predictions of a target, token by token, and which of them each loss prefers.
 
 import { choice, element, list, presets, slider, text } from "../controls.js";
 import { show as written } from "../draw.js";
@@ -10,7 +10,7 @@ const PRESETS = {
   "4500: 4501 or 5500": { target: "4500", first: "4501", second: "5500", tokenizer: "one" },
   "-5: -9 or 5": { target: "-5", first: "-9", second: "5", tokenizer: "one" },
   "98: 101 or 198, another length": { target: "98", first: "101", second: "198", tokenizer: "one" },
-  "99900: 100000 or 89900, three digits a token": { target: "99900", first: "100000", second: "89900", tokenizer: "three" },
+  "99900: 100000 or 89900, three digits per token": { target: "99900", first: "100000", second: "89900", tokenizer: "three" },
 };
 const SIDES = ["A", "B"];
 
@@ -20,8 +20,8 @@ export const tab = {
 
   mount(root, page) {
     root.classList.add("number");
-    root.append(element("p", { class: "lead" }, "Two models answer with a number. Which answer does a loss prefer, the one that is nearer, or the one "
-      + "with more tokens in common? Type other numbers, or change the tokenizer."));
+    root.append(element("p", { class: "lead" }, "Two models predict a number. Does a loss prefer the closer prediction, or the one that shares more tokens with the target? "
+      + "Type other numbers, or change the tokenizer."));
     presets(root, page, { label: "examples", presets: PRESETS });
     const controls = element("div", { class: "controls" });
     root.append(controls);
@@ -30,13 +30,13 @@ export const tab = {
     text(controls, page, { field: "second", label: "prediction B", maxLength: 60 });
     list(controls, { label: "tokenizer", onChange: (tokenizer) => page.set({ tokenizer }) });
     slider(controls, page, { field: "certainty", label: "probability of each token", min: 0.5, max: 0.995, step: 0.005, format: (value) => value.toFixed(3) });
-    choice(controls, page, { field: "every", label: "losses", options: [[false, "the main ones"], [true, "all"]] });
+    choice(controls, page, { field: "every", label: "losses", options: [[false, "main"], [true, "all"]] });
     root.append(element("p", { class: "answer result" }), element("div", { class: "scroll result" }, element("table", { class: "tokens" })),
-      element("div", { class: "notes result" }), element("p", { class: "note result" }, `Below each token: its place value. ${END} ends the number. Marked: tokens that differ from the target's. Losses compare position by `
-        + "position, along the target's tokens; at each, the prediction's token has the probability above, and the other tokens of a number share the rest."),
+      element("div", { class: "notes result" }), element("p", { class: "note result" }, `Below each token: its place value. ${END} ends the number. Highlighted: tokens that differ from the target's. Losses compare position by `
+        + "position along the target; at each, the predicted token has the probability set above, and all other number tokens share the rest."),
       element("div", { class: "losses result" }),
-      element("p", { class: "note result" }, "Bold: the lower cost. Costs are means: over tokens for token-level losses, over numbers for the others. NTIL as published reads runs of single digits, "
-        + "so a point splits a number in two; it is shown without its random noise. NTIL on values reads point and place."));
+      element("p", { class: "note result" }, "Bold: the lower loss, averaged over tokens for token-level losses and over numbers for number-level ones. NTIL as published reads runs of single digits, "
+        + "so a decimal point splits a number in two; its random noise is off here. NTIL on values reads points and place values."));
   },
 
   show(answer, state, root) {

@@ -1,0 +1,257 @@
+"""Do the runs that the plan still lacks, several at a time on one GPU, the most valuable first, until the time is over.
+
+    python research/schedule.py research/schedule.yaml --minutes 9 --gib 130 --processes 14
+
+``schedule.yaml`` lists comparisons in the order of their worth. Each entry has a ``config`` of research/configs, and may have
+
+    models     names of model folders or GGUF files in the working folder; default: that of the config
+    rates      learning rates that are tried with ``ce`` on the tuning seed; the best is kept for every loss
+    each       try them with every loss, and keep the best of each
+    seeds      how many; default: those of the config
+    labels     of the losses that are run; default: all
+    seconds    that a run takes, and ``gib`` of GPU memory: to fill the GPU, and to begin nothing that cannot end in time
+    set        further settings of its runs
+
+Data and models are read from the working folder. Runs lie in ``runs/NAME``, where NAME is that of the config or of the entry, as
+those of ``numerate compare``. A run that is there, or whose scores ``keep.py`` has kept, is not run again, so that another call
+goes on. Runs that fail are listed with their error, and tried again by the next call. At the end, ``--pack FILE`` writes what
+keep.py reads of all finished runs into an archive (.tar.xz): unpacked in the working folder, it continues on another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from numerate.lab.comparison.cells import TUNING_SEED, cell_folder, is_finished, validation_score, write_plan
+from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
+from numerate.lab.training.config import CROSS_ENTROPY, RunConfig
+from numerate.lab.training.run import run
+
+HERE = Path(__file__).parent
+KEPT = ("experiment.json", "config.json", "result.json", "predictions.jsonl", "curve.jsonl")
+TRIAL = {"validation": True, "decide": (), "seed": TUNING_SEED}
+
+
+@dataclass
+class Entry:
+    """One comparison of the schedule with one model."""
+
+    config: str
+    name: str
+    model: str | None
+    rates: tuple[float, ...] = ()
+    each: bool = False
+    seeds: int | None = None
+    labels: tuple[str, ...] = ()
+    seconds: float = 60.0
+    gib: float = 10.0
+    set: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the comparison, which its models share."""
+        return Path("runs") / self.name
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The comparison as its file describes it."""
+        given = {"seeds": self.seeds, "models": self.model and [self.model], "name": self.name} | self.set
+        given = {name: value for name, value in given.items() if value is not None}
+        return read_experiment(comparison_settings(HERE / "configs" / f"{self.config}.yaml", None, settings=given))
+
+    @cached_property
+    def trials(self) -> list[RunConfig]:
+        """The runs that choose learning rates: for each loss that is tuned, one for each rate that is tried."""
+        tuned = [cell for cell in self.experiment.of_one_seed() if self._has(cell) if self.each or cell.name == CROSS_ENTROPY]
+        todo = [cell for cell in tuned if cell.name not in self._kept_rates]
+        return [cell.model_copy(update=TRIAL | {"learning_rate": rate}) for cell in todo for rate in self.rates]
+
+    @cached_property
+    def cells(self) -> list[RunConfig]:
+        """The runs, with the best learning rates. All trials have to be finished."""
+        chosen = dict(self._kept_rates) if self.rates else {}
+        for label in dict.fromkeys(trial.name for trial in self.trials):
+            mine = [trial for trial in self.trials if trial.name == label]
+            best = max(mine, key=lambda trial: validation_score(self.folder, trial)).learning_rate
+            assert best is not None
+            chosen[label] = best
+        runs = [cell for cell in self.experiment.cells() if self._has(cell)]
+        rates = [chosen.get(cell.name if self.each else CROSS_ENTROPY) for cell in runs]
+        return [
+            run.model_copy(update={} if rate is None else {"learning_rate": rate}) for run, rate in zip(runs, rates, strict=True)
+        ]
+
+    def _has(self, cell: RunConfig) -> bool:
+        return not self.labels or cell.name in self.labels
+
+    @property
+    def _kept_rates(self) -> dict[str, float]:
+        model = self.experiment.models[0]
+        return {label: rate for (kept, label, _), rate in kept_runs(self.name).items() if kept == model}
+
+    @property
+    def trials_left(self) -> list[RunConfig]:
+        """The trials that are not finished."""
+        return [trial for trial in self.trials if not is_finished(self.folder, trial)]
+
+    @property
+    def left(self) -> list[RunConfig]:
+        """What can be run now: the trials, and the runs once these are finished."""
+        return self.trials_left or [cell for cell in self.cells if not self.is_done(cell)]
+
+    def is_done(self, cell: RunConfig) -> bool:
+        """Return whether a run is finished here, or its scores are kept."""
+        return is_finished(self.folder, cell) or (cell.model, cell.name, cell.seed) in kept_runs(self.name)
+
+
+@cache
+def kept_runs(name: str) -> dict[tuple[str, str, int], float]:
+    """Return model, label and seed of the runs whose scores are kept, with their learning rates."""
+    file = HERE / "scores" / f"{name}_scores.csv.xz"
+    if not file.is_file():
+        return {}
+    table = pd.read_csv(file, usecols=["model", "label", "seed", "learning_rate"]).drop_duplicates()
+    keys = zip(table["model"], table["label"], map(int, table["seed"]), strict=True)
+    return dict(zip(keys, map(float, table["learning_rate"]), strict=True))
+
+
+def read_schedule(file: Path) -> list[Entry]:
+    """Return the entries of a schedule, one for each model, in order."""
+    entries = []
+    for part in yaml.safe_load(file.read_text(encoding="utf-8")):
+        values = dict(part)
+        models = values.pop("models", [None])
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        settings.setdefault("name", settings["config"])
+        entries += [Entry(model=model, **settings) for model in models]
+    return entries
+
+
+@dataclass
+class Job:
+    """A run in a process of its own."""
+
+    entry: Entry
+    cell: RunConfig
+    process: subprocess.Popen[bytes]
+    begun: float
+
+    @property
+    def title(self) -> str:
+        """The run in a line."""
+        trial = f", trial {self.cell.learning_rate:g}" if self.cell.validation else ""
+        return f"{self.entry.name} {self.cell.model} {self.cell.name} seed {self.cell.seed}{trial}"
+
+
+def begin(entry: Entry, cell: RunConfig) -> Job:
+    """Start a run; its output goes into a file beside its folder."""
+    folder = cell_folder(entry.folder, cell)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder.with_suffix(".settings.json")
+    settings.write_text(cell.model_dump_json(), encoding="utf-8")
+    with folder.with_suffix(".log").open("wb") as log:
+        command = [sys.executable, __file__, "--cell", str(settings), "--folder", str(folder)]
+        return Job(entry, cell, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), time.monotonic())
+
+
+def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, poll: float = 0.5) -> list[str]:
+    """Run what is left until the time is over; return a line for each run that failed."""
+    end, running, failed, failures = time.monotonic() + seconds, list[Job](), set[str](), list[str]()
+
+    def candidates() -> Iterator[tuple[Entry, RunConfig]]:
+        busy = failed | {job.cell.hash for job in running}
+        for entry in entries:
+            yield from ((entry, cell) for cell in entry.left if cell.hash not in busy)
+
+    while True:
+        now, free = time.monotonic(), gib - sum(job.entry.gib for job in running)
+        for entry, cell in candidates():
+            if len(running) == processes:
+                break
+            if entry.gib <= free and now + entry.seconds <= end:
+                running.append(begin(entry, cell))
+                free -= entry.gib
+        if not running:
+            return failures
+        time.sleep(poll)
+        for job in [job for job in running if job.process.poll() is not None]:
+            running.remove(job)
+            took = f"{time.monotonic() - job.begun:.0f} s"
+            if is_finished(job.entry.folder, job.cell):
+                print(f"{job.title}: {took}", flush=True)
+                continue
+            failed.add(job.cell.hash)
+            log = cell_folder(job.entry.folder, job.cell).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+            failures.append(f"{job.title}: failed after {took}: {(log.strip().splitlines() or ['no output'])[-1][:300]}")
+            print(failures[-1], flush=True)
+        if time.monotonic() > end:
+            for job in running:
+                job.process.kill()
+                job.process.wait()
+                print(f"{job.title}: given up, out of time", flush=True)
+            return failures
+
+
+def finish(entries: list[Entry]) -> None:
+    """List the runs of complete seeds of each comparison in its ``experiment.json``, for keep.py and the report."""
+    for name in dict.fromkeys(entry.name for entry in entries):
+        mine = [entry for entry in entries if entry.name == name]
+        ready = [(entry, cell) for entry in mine if not entry.trials_left for cell in entry.cells]
+        lacking = {(cell.model, cell.seed) for entry, cell in ready if not entry.is_done(cell)}
+        done = [cell for entry, cell in ready if is_finished(entry.folder, cell) and (cell.model, cell.seed) not in lacking]
+        if done:
+            write_plan(mine[0].experiment, done, mine[0].folder)
+        finished, trials = sum(entry.is_done(cell) for entry, cell in ready), sum(len(entry.trials_left) for entry in mine)
+        print(f"{name}: {finished} of {len(ready)} runs finished, {len(done)} of them here; {trials} trials left", flush=True)
+
+
+def pack(entries: list[Entry], file: Path) -> None:
+    """Write the finished runs, without weights and pictures, into an archive."""
+    with tarfile.open(file, "w:xz") as archive:
+        for folder in dict.fromkeys(entry.folder for entry in entries):
+            for path in sorted(folder.rglob("*")):
+                in_run = path.parent.parent.name == "cells"
+                if path.name in KEPT and (not in_run or (path.parent / "result.json").is_file()):
+                    archive.add(path)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("schedule", type=Path, nargs="?")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--gib", type=float, default=130.0, help="GPU memory that runs may share")
+    parser.add_argument("--processes", type=int, default=14, help="the most runs at a time")
+    parser.add_argument("--pack", type=Path, help="archive of the finished runs, written at the end")
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)  # in the process of one run
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.cell is not None:
+        run(RunConfig(**json.loads(given.cell.read_text(encoding="utf-8"))), given.folder)
+        return
+    if given.schedule is None:
+        parser.error("expected a schedule, such as research/schedule.yaml")
+    entries = read_schedule(given.schedule)
+    failures = work(entries, seconds=60 * given.minutes, gib=given.gib, processes=given.processes)
+    finish(entries)
+    if given.pack is not None:
+        pack(entries, given.pack)
+    if failures:
+        sys.exit("\n".join([f"{len(failures)} runs failed:", *failures]))
+
+
+if __name__ == "__main__":
+    main()
