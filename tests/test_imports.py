@@ -20,6 +20,7 @@ LIBRARY = [
     "recommendation",
     "labels",
     "marks",
+    "formats",
     "tokens",
     "vocab",
     "spans",

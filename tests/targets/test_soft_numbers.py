@@ -14,9 +14,9 @@ import torch
 from tests.samples import real_tokenizer, shared_tokenizers
 from tests.targets.small import KINDS, conditionals, encoded, row_targets, tokenizer
 
+from numerate.formats.patterns import NUMBER
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, SoftNumbers
 from numerate.targets.answer_distribution import Target
-from numerate.targets.patterns import NUMBER
 
 NEAR = Bell(width=1, shape="uniform")
 REAL = ("smollm2", "deepseek", "mistral", "llama3", "qwen2_5", "gpt2")

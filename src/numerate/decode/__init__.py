@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from numerate.checks import public_dir
+from numerate.decode.format_grammar import FormatGrammar, format_grammar
 from numerate.decode.grammar import NumberGrammar, TextGrammar
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ __all__ = [
     "CompletionServer",
     "DecideNumbers",
     "DecidedOutput",
+    "FormatGrammar",
     "NumberGrammar",
     "NumbersOnly",
     "TextGrammar",
     "distribution",
+    "format_grammar",
     "interval",
     "number",
     "numbers_only",

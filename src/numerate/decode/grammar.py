@@ -11,6 +11,7 @@ is allowed if this interval intersects ``[lowest, highest] · 10^d`` for some ``
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -29,8 +30,56 @@ _PREFIX = re.compile(r"(-?)([0-9,]*)(\.?)([0-9]*)")
 _DIGIT = re.compile(r"[0-9]")
 
 
+class Grammar(ABC):
+    """Which texts are answers, and which characters may follow a prefix of one."""
+
+    @property
+    @abstractmethod
+    def alphabet(self) -> str:
+        """Characters of answers."""
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """Length of the longest answer, regardless of the range."""
+
+    @abstractmethod
+    def state(self, prefix: str) -> Hashable | None:
+        """Return a key that is equal only for prefixes with the same continuations; None if no answer starts with ``prefix``."""
+
+    @abstractmethod
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` is a complete answer."""
+
+    @abstractmethod
+    def value(self, text: str) -> Any:
+        """Return the number of an answer; None if it has none."""
+
+    def allows(self, prefix: str) -> bool:
+        """Whether an answer starts with ``prefix``, or equals it."""
+        return self.state(prefix) is not None
+
+    def following(self, prefix: str) -> str:
+        """Return the characters that may follow ``prefix``."""
+        return "".join(character for character in self.alphabet if self.allows(prefix + character))
+
+    def complete(self, text: str) -> str | None:
+        """Return the longest prefix of ``text`` that is an answer; None if there is none.
+
+        Examples:
+            >>> grammar = NumberGrammar(thousands=None)
+            >>> grammar.complete("1,200."), grammar.complete("1,20"), grammar.complete("-")
+            ('1,200', '1', None)
+        """
+        return next((text[:end] for end in range(len(text), 0, -1) if self.accepts(text[:end])), None)
+
+    def belongs(self, character: str) -> bool:
+        """Whether a character after an answer is part of it even if the grammar forbids it: a digit of a number."""
+        return character in "0123456789"
+
+
 @dataclass(frozen=True)
-class NumberGrammar:
+class NumberGrammar(Grammar):
     """Format and range of a number as text: optional minus sign, integer digits, optional point with decimals.
 
     A point has a digit on both sides.
@@ -86,14 +135,6 @@ class NumberGrammar:
         """Length of the longest text of this format, regardless of the range."""
         return self.sign + max(map(len, self._forms)) + (1 + self._most_decimals if self._most_decimals else 0)
 
-    def allows(self, prefix: str) -> bool:
-        """Whether a number of the grammar starts with ``prefix``, or equals it."""
-        return self.state(prefix) is not None
-
-    def following(self, prefix: str) -> str:
-        """Return the characters that may follow ``prefix``."""
-        return "".join(character for character in self.alphabet if self.allows(prefix + character))
-
     def accepts(self, text: str) -> bool:
         """Whether ``text`` is a complete number of the grammar."""
         match = _PREFIX.fullmatch(text)
@@ -104,23 +145,9 @@ class NumberGrammar:
         fits = _DIGIT.sub("0", whole) in self._forms and len(decimals) >= (1 if match[3] else 0)
         return fits and len(decimals) >= self._least_decimals and low <= self._interval(whole, decimals)[0] <= high
 
-    def complete(self, text: str) -> str | None:
-        """Return the longest prefix of ``text`` that is a number of the grammar; None if there is none.
-
-        Examples:
-            >>> grammar = NumberGrammar(thousands=None)
-            >>> grammar.complete("1,200."), grammar.complete("1,20"), grammar.complete("-")
-            ('1,200', '1', None)
-        """
-        return next((text[:end] for end in range(len(text), 0, -1) if self.accepts(text[:end])), None)
-
     def value(self, text: str) -> Decimal:
         """Return the value of a number of the grammar."""
         return Decimal(text.replace(",", ""))
-
-    def belongs(self, character: str) -> bool:
-        """Whether a character after a number is part of it even if the grammar forbids it: a digit."""
-        return character in "0123456789"
 
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no number starts with ``prefix``.
@@ -172,33 +199,43 @@ class NumberGrammar:
     @cached_property
     def _forms(self) -> tuple[str, ...]:
         """Integer parts of every length with 0 for each digit: ``0``, ``00``, ``000``, ``0,000``."""
-        least, most = _span("digits", self.digits, least=1)
+        least, most = self.spans[0]
         lengths = range(least, most + 1)
         plain = ["0" * length for length in lengths] if not self.thousands else []
         grouped = [_DIGIT.sub("0", f"{10 ** (length - 1):,}") for length in lengths] if self.thousands is not False else []
         return tuple(dict.fromkeys([*plain, *grouped]))
 
+    @property
+    def spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Fewest and most integer digits, and decimals."""
+        return _span("digits", self.digits, least=1), _span("decimals", self.decimals, least=0)
+
     @cached_property
     def _least_decimals(self) -> int:
-        return _span("decimals", self.decimals, least=0)[0]
+        return self.spans[1][0]
 
     @cached_property
     def _most_decimals(self) -> int:
-        return _span("decimals", self.decimals, least=0)[1]
+        return self.spans[1][1]
 
     @cached_property
     def _magnitudes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Smallest and largest magnitude, times 10^d, of the nonnegative and of the negative numbers."""
-        scale = 10**self._most_decimals
-        limit = 10 ** max(form.count("0") for form in self._forms) * scale
+        most = max(form.count("0") for form in self._forms)
+        return self.magnitudes(False, most, self._most_decimals), self.magnitudes(True, most, self._most_decimals)
+
+    def magnitudes(self, negative: bool, digits: int, decimals: int) -> tuple[int, int]:
+        """Return the smallest and largest magnitude in range, times 10^decimals, of numbers with up to this many digits."""
+        scale = 10**decimals
+        limit = 10**digits * scale
         lowest, highest = _exact("lowest", self.lowest), _exact("highest", self.highest)
         low = -limit if lowest is None else ceil(lowest * scale)
         high = limit if highest is None else floor(highest * scale)
-        return (max(0, low), high), (max(0 if self.negative_zero else 1, -high), -low)
+        return (max(0 if self.negative_zero else 1, -high), -low) if negative else (max(0, low), high)
 
 
 @dataclass(frozen=True)
-class TextGrammar:
+class TextGrammar(Grammar):
     """Short answers of given characters, such as the time ``2_55``, and their numbers.
 
     Args:
@@ -239,8 +276,12 @@ class TextGrammar:
         """Return a key that is equal only for prefixes with the same continuations; None if no answer starts with ``prefix``."""
         return len(prefix) if len(prefix) <= self.most and set(prefix) <= {*self.characters} else None
 
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` is not empty; :meth:`value` decides whether it is an answer."""
+        return text != "" and self.allows(text)
+
     def complete(self, text: str) -> str | None:
-        """Return ``text``, None if it is empty; :meth:`value` decides whether it is an answer."""
+        """Return ``text``, None if it is empty."""
         return text or None
 
     def value(self, text: str) -> Any:
@@ -252,15 +293,14 @@ class TextGrammar:
         return character in self.characters
 
 
-Grammar = NumberGrammar | TextGrammar
-
-
 def check_grammar(grammar: Any) -> Grammar:
     """Return the grammar of a search, :data:`ANY_NUMBER` for None; raise unless it is one."""
     if grammar is None:
         return ANY_NUMBER
-    if not isinstance(grammar, NumberGrammar | TextGrammar):
-        raise TypeError(f"grammar is a {type(grammar).__name__}: expected a NumberGrammar or a TextGrammar.")
+    if not isinstance(grammar, Grammar):
+        raise TypeError(
+            f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, a TextGrammar, or format_grammar(format, ...)."
+        )
     return grammar
 
 

@@ -14,7 +14,7 @@ from packaging.version import Version
 from torch import Tensor
 
 from numerate.checks import check_integer, check_number
-from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
+from numerate.decode.grammar import Grammar, TextGrammar, check_grammar
 from numerate.decode.prompts import Prompts, batches
 from numerate.decode.rows import Rows, evaluating
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
@@ -214,7 +214,7 @@ class NumberFinder:
             text = self.texts.get(token_id, "")
             if (
                 text[-1:].isdigit()
-                and isinstance(self.grammar, NumberGrammar)
+                and not isinstance(self.grammar, TextGrammar)
                 and bool((rows.scores[row, self.unspaced.to(rows.scores.device)] > -torch.inf).any())
             ):
                 raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -11,20 +10,18 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from numerate.checks import check_integer, check_tensor
-from numerate.decode.grammar import NumberGrammar
+from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
 from numerate.decode.token_tree import TokenTree, end_ids, token_texts
 
 __all__ = ["NumbersOnly", "numbers_only"]
 
 _OVER, _BROKEN = "over", "broken"  # after an end token; not a number of the grammar
-_PART = re.compile(r"-?[0-9,]*\.?[0-9]*")
-_PART_SPACED = re.compile(f" ?{_PART.pattern}")
 _MOST_TEXTS = 100_000  # size of the cache
 
 
 def numbers_only(
     tokens: Any,
-    grammar: NumberGrammar | None = None,
+    grammar: Grammar | None = None,
     *,
     end_token_ids: int | Iterable[int] | None = None,
     prompt_length: int | None = None,
@@ -64,16 +61,17 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
     def __init__(
         self,
         tokens: Any,
-        grammar: NumberGrammar | None = None,
+        grammar: Grammar | None = None,
         *,
         end_token_ids: int | Iterable[int] | None = None,
         prompt_length: int | None = None,
         leading_space: bool = True,
     ) -> None:
         grammar = NumberGrammar() if grammar is None else grammar
-        if not isinstance(grammar, NumberGrammar):
+        if not isinstance(grammar, Grammar) or isinstance(grammar, TextGrammar):
             raise TypeError(
-                f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, such as NumberGrammar(decimals=2)."
+                f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, such as NumberGrammar(decimals=2), or "
+                "format_grammar(format, ...)."
             )
         if prompt_length is not None:
             expected = "an integer >= 0, such as input_ids.shape[1], or None"
@@ -129,12 +127,8 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
     def _usable(self, tokens: Any, leading_space: bool) -> dict[int, str]:
         """Return the texts of the tokens that can be part of a number of the grammar."""
         alphabet = self.grammar.alphabet
-        part = _PART_SPACED if leading_space else _PART
-        usable = {
-            int(token_id): text
-            for text, token_id in token_texts(tokens)
-            if text and part.fullmatch(text) and set(text) <= {" ", *alphabet}
-        }
+        characters = {*alphabet, *" " * leading_space}
+        usable = {int(token_id): text for text, token_id in token_texts(tokens) if text and set(text) <= characters}
         for token_id in self.end_token_ids:
             if (text := usable.get(token_id)) == " ":
                 del usable[token_id]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from numerate.checks import check_integer
-from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
+from numerate.decode.grammar import Grammar, TextGrammar, check_grammar
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
@@ -230,7 +230,7 @@ def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> lis
     contexts: list[Any] = []
     for index, prompt in enumerate(prompts):
         if isinstance(prompt, str):
-            if not chat and prompt[-1:].isdigit() and isinstance(grammar, NumberGrammar):
+            if not chat and prompt[-1:].isdigit() and not isinstance(grammar, TextGrammar):
                 raise ValueError(
                     f"prompts[{index}] ends with {prompt[-12:]!r}, within a number: expected a prompt that ends before the "
                     "number; end it with the text right before the answer, such as ' =' or a new line."

@@ -9,9 +9,9 @@ from fractions import Fraction
 from numerate.checks import check_choice, check_number, choices
 from numerate.distribution.bell_steps import EmptyBellError, Shape, bell_steps
 from numerate.distribution.exact import Floats, Number, exact_number, size
+from numerate.formats.patterns import NUMBER
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.notation import Notation
-from numerate.targets.patterns import NUMBER
 
 
 @dataclass(frozen=True)

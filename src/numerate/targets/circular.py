@@ -12,10 +12,10 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.distribution import NumberDistribution
 from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import Number, exact_number, size
+from numerate.formats.patterns import CLOCK, NUMBER
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.bell import check_step, whole_step
 from numerate.targets.notation import Notation
-from numerate.targets.patterns import CLOCK, NUMBER
 
 Read = Callable[[str], tuple[Fraction, Fraction]]
 Write = Callable[[Fraction, str], str]

@@ -7,11 +7,10 @@ from itertools import groupby
 
 import numpy as np
 
+from numerate.formats.patterns import Span
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import SoftPath, TokenTrie
 from numerate.targets.windows import Encoder, Window, tokens_of
-
-Span = tuple[int, int]
 
 
 class Draft:

@@ -11,17 +11,16 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.checks import check_choice, check_integer, choices
+from numerate.formats.patterns import NUMBER, Span, find_spans
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
-from numerate.targets.patterns import NUMBER
 from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import BARRIER, Encoder, trim
 
 Where = Literal["answer", "all", "marked"]
 PathKind = Literal["drawn", "fixed", "jitter"]
-Span = tuple[int, int]
 
 
 class SoftNumbers:
@@ -194,11 +193,8 @@ class SoftNumbers:
         found: dict[int, list[Span]] = {}
         for start, text, number in draft.runs(docs):
             cut = start > 0 and draft.text[start - 1].isdigit() and text[:1].isdigit()
-            kept = [] if self.keep is None else [match.span() for match in self.keep.finditer(text)]
-            for match in pattern.finditer(text):
-                begin, end = match.span(group)
-                touched = any(begin < last and end > first for first, last in kept)
-                if begin < end and not touched and not (cut and begin == 0):
+            for begin, end in find_spans(text, pattern, group, self.keep):
+                if not (cut and begin == 0):
                     found.setdefault(number, []).append((start + begin, start + end))
         if self.where == "answer":
             return [spans[-1] for _, spans in sorted(found.items())]
