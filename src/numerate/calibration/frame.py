@@ -13,6 +13,9 @@ from numerate.distribution.exact import Number, as_list, exact_number, first_rea
 
 INNER = 0.98
 
+FAR = 10
+"""Distance from the median, in scales, at which the CRPS of a row is truncated when settings are fitted."""
+
 
 def checked_rows(
     distributions: Sequence[NumberDistribution], truths: Iterable[Number]

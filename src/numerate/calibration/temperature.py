@@ -14,12 +14,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from numerate.calibration.frame import INNER, central, checked_rows, half_width, scale_of, typical_half
+from numerate.calibration.frame import FAR, INNER, central, checked_rows, half_width, scale_of, typical_half
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import EXACT, SHORT, Floats, Number, ratios
 
 _COLDEST, _HOTTEST = 0.05, 20.0
-_FAR = 10.0  # in scales from the median; the CRPS is truncated there
 
 
 def fit_temperature(distributions: Sequence[NumberDistribution], truths: Iterable[Number]) -> float:
@@ -73,7 +72,7 @@ def _tempered_crps(rows: list[NumberDistribution], numbers: list[Decimal]) -> Ca
         knots = (*row.values[:at], y, *row.values[at:])
         scale = scale_of(half, typical)
         unit = SHORT.divide(Decimal(scale.numerator), Decimal(scale.denominator))
-        places.append(np.clip(ratios([EXACT.subtract(knot, row.median) for knot in knots], unit), -_FAR, _FAR))
+        places.append(np.clip(ratios([EXACT.subtract(knot, row.median) for knot in knots], unit), -FAR, FAR))
         logs.append(np.insert(np.log(row.probabilities), at, -np.inf))
         above.append(np.arange(len(knots)) >= at)
         starts.append(starts[-1] + len(knots))
