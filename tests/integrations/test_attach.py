@@ -471,43 +471,6 @@ def test_what_is_no_trainer(wrong, remedy):
         nm.attach(lightning_trainer() if wrong is pl.Trainer else wrong, "smmd")
 
 
-class Processor:
-    """Makes tokens and pictures of texts, as those of vision-language models do."""
-
-    def __init__(self, side: str) -> None:
-        self.tokenizer = tokenizer()
-        self.tokenizer.padding_side = side
-
-
-def process(chosen: list[dict[str, Any]], side: str) -> dict[str, Tensor]:
-    pad = DataCollatorForSeq2Seq(tokenizer())
-    pad.tokenizer.padding_side = side
-    batch = pad([{name: row["text"][name] for name in ("input_ids", "labels")} for row in chosen])
-    return {**batch, "pixel_values": torch.zeros(len(chosen), 3)}
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("asked", [{"soft": 0.3}, {"soft": Ratings("ratings")}, {"loss": "smmd", "numbers": "answer"}])
-def test_rows_that_become_tokens_in_the_collator(asked, side, tmp_path):
-    """The batch is the same as if the rows had been tokenised before."""
-    late = [{"text": row, "ratings": row["ratings"]} for row in rows()]
-    args = TrainingArguments(**options(str(tmp_path), remove_unused_columns=False))
-    collator = functools.partial(process, side=side)
-    trainer = Trainer(build("llama"), args, train_dataset=late, data_collator=collator)
-    nm.attach(trainer, **asked, tokenizer=Processor(side), seed=SEED)
-    early = plain(str(tmp_path))
-    early.data_collator.tokenizer.padding_side = side
-    nm.attach(early, **asked, seed=SEED)
-    for start in (0, 5):
-        found = trainer.data_collator([trainer.train_dataset[i] for i in range(start, start + 5)])
-        expected = early.data_collator([early.train_dataset[i] for i in range(start, start + 5)])
-        assert {*found} - {*expected} == {"pixel_values"}
-        for name in expected.keys() - {"ratings"}:
-            torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, check_dtype=False, msg=name)
-    hard = trainer.data_collator(late[:2])
-    assert "soft_positions" not in hard
-
-
 def on_two_processes() -> dict[str, tuple[Parameters, Parameters]]:
     """Train each Hugging Face trainer in both forms; processes that share the epoch with workers are left out."""
     names = [name for name in TRAINERS if name != "workers"]

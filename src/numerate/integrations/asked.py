@@ -119,7 +119,9 @@ class Asked:
         options: Any = {"seed": seed if self.seed is None else self.seed, "path": self.path}
         if rows.collated:
             numbered = NumberedDataset(dataset, soft, **options)
-            return Prepared(objective, soft, summary, numbered, DrawnCollator(collator, numbered, column=soft.column))
+            return Prepared(
+                objective, soft, summary, numbered, DrawnCollator(collator, numbered, column=soft.column, sequence=soft.sequence)
+            )
         if not isinstance(collator, SoftCollator):
             collator = SoftCollator(collator, sequence=soft.sequence)
         return Prepared(objective, soft, summary, DrawnDataset(dataset, soft, **options), collator)

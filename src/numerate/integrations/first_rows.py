@@ -59,8 +59,8 @@ class FirstRows:
             extra = [dict(row) if isinstance(row, Mapping) else {} for row in chosen]
             batch = collator(chosen)
             rows = (
-                [{**own, **line} for own, line in zip(extra, lines_of(batch), strict=True)]
-                if _is_batch(batch, len(chosen))
+                [{**own, **line} for own, line in zip(extra, lines_of(batch, sequence)[0], strict=True)]
+                if _is_batch(batch, len(chosen), sequence)
                 else []
             )
             return cls([row for row in rows if _has_tokens(row, sequence)], len(dataset) <= len(chosen), collated=True)
@@ -104,8 +104,8 @@ def _has_tokens(row: Any, sequence: TokenColumn) -> bool:
     return value is not None and np.ndim(value) == 1
 
 
-def _is_batch(batch: Any, rows: int) -> bool:
-    ids = batch.get("input_ids") if isinstance(batch, Mapping) or hasattr(batch, "get") else None
+def _is_batch(batch: Any, rows: int, sequence: TokenColumn) -> bool:
+    ids = batch.get(sequence) if isinstance(batch, Mapping) or hasattr(batch, "get") else None
     return isinstance(ids, torch.Tensor) and ids.dim() == 2 and ids.shape[0] == rows
 
 

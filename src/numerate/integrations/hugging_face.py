@@ -44,7 +44,7 @@ def attach(
 
     **Soft labels.** The trainer's training rows become a :class:`~numerate.targets.DrawnDataset`, and its collator a
     :class:`~numerate.targets.SoftCollator`: numbers are drawn anew in each epoch. Labels of evaluations stay as they are. Rows
-    that a processor turns into tokens in the collator are drawn after it.
+    that become tokens in the collator, such as messages with pictures or pairs of texts, are drawn after it.
 
     Batches may also carry soft targets (:class:`~numerate.targets.SoftTargets`), ``token_weights`` and ``position_weights`` of
     their own. The objective gets them, and the model does not.

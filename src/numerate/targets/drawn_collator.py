@@ -13,7 +13,9 @@ from numerate.labels import IGNORE_INDEX
 from numerate.targets.drawn import Draws, EpochDataset, Soft
 from numerate.targets.soft_numbers import PathKind
 from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
-from numerate.targets.tokenised_rows import ENDINGS
+from numerate.targets.tokenised_rows import ENDINGS, TokenColumn
+
+_SHIFTED = "decoder_input_ids"  # the labels, moved by one to the right
 
 
 class NumberedRow(NamedTuple):
@@ -41,10 +43,18 @@ class DrawnCollator:
         collator: from a list of rows to a batch with ``input_ids`` and ``labels`` ``[B, T]``, such as one that calls a processor.
         data: the rows, and what draws them. Rows from elsewhere, such as those of an evaluation, are collated as they are.
         column: a column of the rows that the draws read, such as ratings.
+        sequence: the tokens in which numbers are drawn: ``"labels"`` for an encoder-decoder.
     """
 
-    def __init__(self, collator: Callable[[list[Any]], Any], data: NumberedDataset, *, column: str | None = None) -> None:
-        self.collator, self.column, self._draws = collator, column, data.draws
+    def __init__(
+        self,
+        collator: Callable[[list[Any]], Any],
+        data: NumberedDataset,
+        *,
+        column: str | None = None,
+        sequence: TokenColumn = "input_ids",
+    ) -> None:
+        self.collator, self.column, self.sequence, self._draws = collator, column, sequence, data.draws
 
     def __call__(self, rows: Sequence[Any]) -> Any:
         """Return the batch of the rows."""
@@ -52,70 +62,72 @@ class DrawnCollator:
             return self.collator([*rows])
         extra = [{} if self.column is None else {self.column: row[self.column]} for _, row in rows]  # collators may change rows
         batch = self.collator([row for _, row in rows])
-        lines = lines_of(batch)
+        tokenizer = getattr(getattr(self._draws.soft, "_encoder", None), "tokenizer", None)
+        lines, left = lines_of(batch, self.sequence, getattr(tokenizer, "padding_side", "right"))
         drawn = [self._draws.draw({**line, **own}, number.place) for line, own, number in zip(lines, extra, rows, strict=True)]
-        self._pad(batch, drawn, [*lines[0]])
+        self._pad(batch, drawn, [*lines[0]], left, getattr(tokenizer, "pad_token_id", None) or 0)
         return batch
 
-    def _pad(self, batch: Any, drawn: list[dict[str, Any]], names: list[str]) -> None:
+    def _pad(self, batch: Any, drawn: list[dict[str, Any]], names: list[str], left: bool, pad_token: int) -> None:
         """Put drawn rows in place of those of a batch, padded on the same side and with the same tokens."""
-        mask, length = _real(batch), max(len(row["input_ids"]) for row in drawn)
-        multiple = getattr(self.collator, "pad_to_multiple_of", None) or 1
-        length += -length % multiple
-        tokenizer = getattr(getattr(self._draws.soft, "_encoder", None), "tokenizer", None)
-        left = getattr(tokenizer, "padding_side", "right") == "left"
-        if not bool(mask.all()):
-            left = bool(mask[:, -1].all())
-        names += [name for name in WEIGHT_FIELDS if name in drawn[0] and name not in names]
-        for name in names:
-            values = [torch.as_tensor(row[name]) for row in drawn]
-            old = batch.get(name)
-            padding = old[~mask].flatten()[:1].tolist() if old is not None and not bool(mask.all()) else []
-            fill = (
-                padding[0]
-                if padding
-                else IGNORE_INDEX
-                if name == "labels"
-                else int(getattr(tokenizer, "pad_token_id", None) or 0)
-                if name == "input_ids"
-                else 0
-            )
-            side = "left" if left else "right"
-            table = pad_sequence(values, batch_first=True, padding_value=fill, padding_side=side)
+        sequence = self.sequence
+        mask, _ = _real(batch, sequence, "left" if left else "right")
+        length = max(len(row[sequence]) for row in drawn)
+        length += -length % (getattr(self.collator, "pad_to_multiple_of", None) or 1)
+        for name in dict.fromkeys([*names, *(name for name in WEIGHT_FIELDS if name in drawn[0])]):
+            values, old = [torch.as_tensor(row[name]) for row in drawn], batch.get(name)
+            padding = [] if old is None or name == _SHIFTED else old[~mask].flatten()[:1].tolist()
+            fill = padding[0] if padding else IGNORE_INDEX if name == "labels" else pad_token if "input_ids" in name else 0
+            table = pad_sequence(values, batch_first=True, padding_value=fill, padding_side="left" if left else "right")
             extra = length - table.shape[1]
             if extra:
                 more = table.new_full((table.shape[0], extra, *table.shape[2:]), fill)
                 table = torch.cat([more, table] if left else [table, more], 1)
+            if name == _SHIFTED:  # the label after which padding begins is one of them
+                table[:, 0], labels = old[:, 0], batch["labels"][:, :-1]
+                table[:, 1:] = torch.where(labels == IGNORE_INDEX, table[:, 1:], labels)
             batch[name] = table
         if SOFT_FIELDS[0] not in drawn[0]:
             return
         entries: list[list[Entry]] = []
         for row in drawn:
-            moved = length - len(row["input_ids"]) if left else 0
+            moved = length - len(row[sequence]) if left else 0
             entries.append([(t + moved, k, p) for t, k, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True)])
         for name, value in soft_fields(entries).items():
             batch[name] = value  # [B, E]
 
 
-def lines_of(batch: Mapping[str, Any]) -> list[dict[str, Tensor]]:
-    """Return the tokens of each line of a batch, and what belongs to them, without padding."""
-    mask = _real(batch)
-    names = [
-        name
-        for name, value in batch.items()
-        if isinstance(value, Tensor) and value.shape[:2] == mask.shape
-        if name in ("labels", "position_ids") or name.endswith(ENDINGS)
-    ]
-    return [{name: batch[name][line][real] for name in names} for line, real in enumerate(mask)]
+def lines_of(
+    batch: Mapping[str, Any], sequence: TokenColumn = "input_ids", side: str = "right"
+) -> tuple[list[dict[str, Tensor]], bool]:
+    """Return the tokens of each line of a batch, and what belongs to them, without padding; and whether that is on the left.
+
+    Args:
+        batch: of a collator.
+        sequence: the tokens.
+        side: of the padding, where the batch has none.
+    """
+    mask, left = _real(batch, sequence, side)
+    if sequence == "labels":
+        names = ["labels", *(name for name in batch if name in WEIGHT_FIELDS or name.startswith("decoder_"))]
+    else:
+        names = [name for name in batch if name in ("labels", "position_ids") or name.endswith(ENDINGS)]
+    names = [name for name in names if isinstance(batch[name], Tensor) and batch[name].shape[:2] == mask.shape]
+    return [{name: batch[name][line][real] for name in names} for line, real in enumerate(mask)], left
 
 
-def _real(batch: Mapping[str, Any]) -> Tensor:
-    """Return which tokens ``[B, T]`` of a batch are no padding."""
-    ids = batch.get("input_ids")
+def _real(batch: Mapping[str, Any], sequence: TokenColumn, side: str) -> tuple[Tensor, bool]:
+    """Return which tokens ``[B, T]`` of a batch are no padding, and whether padding is on the left."""
+    ids = batch.get(sequence)
     if not isinstance(ids, Tensor) or ids.dim() != 2:
         raise ValueError(
-            f"the collator's input_ids is a {type(ids).__name__}: expected a tensor [B, T] of the tokens in which numbers "
+            f"the collator's {sequence} is a {type(ids).__name__}: expected a tensor [B, T] of the tokens in which numbers "
             "are drawn; use return_tensors='pt', or tokenise the rows before."
         )
-    mask = batch.get("attention_mask")
-    return mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
+    if sequence == "labels":  # of which the first may be ignored too, and are no padding then
+        mask = ids != IGNORE_INDEX
+        left = side == "left" and bool(mask[:, -1].all())
+        return mask.cumsum(1).bool() if left else mask.flip(1).cumsum(1).bool().flip(1), left
+    given = batch.get("attention_mask")
+    mask = given.bool() if isinstance(given, Tensor) and given.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
+    return mask, side == "left" if bool(mask.all()) else bool(mask[:, -1].all())

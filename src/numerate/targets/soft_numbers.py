@@ -98,7 +98,7 @@ class SoftNumbers:
         """Numbers that were meant."""
         self.left_hard = 0
         """Those of them that stayed as they are since no window fits."""
-        self._encoder = Encoder(tokenizer)
+        self._encoder = Encoder(tokenizer, targets=sequence == "labels")
         self._pattern: re.Pattern[str] = getattr(target, "pattern", NUMBER)
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -40,9 +41,10 @@ class Encoder:
 
     Args:
         tokenizer: a Hugging Face tokenizer, or a processor that has one.
+        targets: whether texts are targets of an encoder-decoder, which some tokenizers encode in another way than its inputs.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, targets: bool = False) -> None:
         if not hasattr(tokenizer, "get_vocab"):
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         if not hasattr(tokenizer, "get_vocab") or not callable(tokenizer):
@@ -50,6 +52,8 @@ class Encoder:
                 f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer, or a processor that has one."
             )
         self.tokenizer = tokenizer
+        # Marian's has a SentencePiece model for each side. Others change special tokens alone, and need a language for that.
+        self._as_targets = targets and hasattr(tokenizer, "spm_target")
         self._pieces = {token_id: text for text, token_id in known_texts(tokenizer)}
         self._lengths = {token_id: len(text) for token_id, text in self._pieces.items()}
         self._known: dict[str, tuple[int, ...]] = {}
@@ -70,8 +74,9 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the tokens of each text, without special tokens."""
-        encoded = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
-        return [tuple(map(int, ids)) for ids in encoded]
+        call: Any = partial(self.tokenizer, add_special_tokens=False)
+        encoded = call(text_target=[*texts]) if self._as_targets else call([*texts])
+        return [tuple(map(int, ids)) for ids in encoded["input_ids"]]
 
     def window(
         self,
