@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from decimal import Decimal
-from itertools import product
 
 import pytest
+from tests.decode.enumeration import members
 
 from numerate.decode import FormatGrammar, NumberGrammar, format_grammar
 from numerate.formats import KINDS, NumberFormat
@@ -18,27 +17,6 @@ RANGES = {
     "small": NumberGrammar(digits=1, decimals=(0, 3), lowest="0.002", highest="0.31", sign=False),
     "zeros": NumberGrammar(digits=(1, 2), decimals=(0, 1), leading_zeros=True, negative_zero=True, highest=72),
 }
-
-
-def members(format: NumberFormat, numbers: NumberGrammar) -> dict[str, Decimal]:
-    """Every number of a range, written in a format."""
-    found = {}
-    (least, most), (fewest, longest) = numbers.spans
-    for sign, digits, decimals in product(("", "-"), range(least, most + 1), range(fewest, longest + 1)):
-        for integer in range(10 ** (digits + decimals)):
-            text = str(integer).zfill(digits + decimals)
-            text = f"{sign}{text[:digits]}{'.' if decimals else ''}{text[digits:]}"
-            if (NumberGrammar.accepts if not format.padded else _in_range)(numbers, text):
-                found[format.write(text)] = Decimal(text)
-    return found
-
-
-def _in_range(numbers: NumberGrammar, text: str) -> bool:
-    value = Decimal(text)
-    if text[0] == "-" and (not numbers.sign or (value == 0 and not numbers.negative_zero)):
-        return False
-    low, high = (None if bound is None else Decimal(str(bound)) for bound in (numbers.lowest, numbers.highest))
-    return (low is None or value >= low) and (high is None or value <= high)
 
 
 # The power of ten of 007 is that of its first 0; with exponents, the grammar has no such numbers.

@@ -10,12 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decode.enumeration import small_format
 from tests.decode.test_model import Tokens
 from tests.samples import refused
 
 from numerate.answers import clock_time
-from numerate.decode import NumberGrammar, TextGrammar
+from numerate.decode import NumberGrammar, TextGrammar, format_grammar
 from numerate.decode.token_tree import TokenTree, end_ids, token_texts
+from numerate.formats import KINDS
 
 CHARACTERS = "017-., \nx_"
 PIECES = ["".join(each) for size in (1, 2, 3) for each in itertools.product(CHARACTERS, repeat=size)]
@@ -63,6 +65,33 @@ def test_every_token_does_what_its_characters_do(grammar: Any, data: st.DataObje
             assert tree.split(text, piece) == (piece[:length], "ends")
             assert listed == (False, length > 0, False)
             assert not length or late[token_id] == (piece[:length], _cut(tree, text + piece[:length]))
+
+
+SHARED: dict[str, Any] = {
+    "commas, from 5 on": NumberGrammar(digits=(1, 4), decimals=(0, 1), thousands=None, lowest=5),
+    **{kind: format_grammar(small_format(kind), digits=(1, 2), decimals=(0, 1), lowest=-12, highest="51.5") for kind in KINDS},
+}
+SEVERAL = ["".join(each) for size in (1, 2) for each in itertools.product("015-., :x", repeat=size)]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_prefixes_share_effects_only_where_they_are_the_same(name: str) -> None:
+    """One tree for all prefixes, each reached by every token: after 5, ``5.`` ends as 5, and after 1, ``1.`` ends as nothing."""
+    grammar = SHARED[name]
+    tree = TokenTree([(piece, place) for place, piece in enumerate(SEVERAL)], grammar)
+    open_texts, seen = [("", tree.state(""))], {""}
+    while open_texts:
+        text, state = open_texts.pop()
+        fork = tree.fork(text, state)
+        assert fork.cut == _cut(tree, text), text
+        for piece, cut in zip(fork.late_pieces, fork.late_cuts, strict=True):
+            assert cut == _cut(tree, text + piece), (text, piece)
+        for piece, after in zip(fork.pieces, fork.states, strict=True):
+            assert tree.fork(text + piece, after) is tree.fork(text + piece), (text, piece)
+            if text + piece not in seen:
+                seen.add(text + piece)
+                open_texts.append((text + piece, after))
+    assert len(seen) > 100
 
 
 def _cut(tree: TokenTree, text: str) -> int | None:

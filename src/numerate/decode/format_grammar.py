@@ -68,6 +68,11 @@ class FormatGrammar(Grammar):
         """Length of the longest text."""
         return max(len(form.mask) for form in self._forms)
 
+    @cached_property
+    def joint(self) -> str:
+        """The space between digits, if there is one."""
+        return " " if "spaced" in self.format.kind else ""
+
     def accepts(self, text: str) -> bool:
         """Whether ``text`` is a complete number of the grammar."""
         return any(len(self._forms[index].mask) == len(text) for index, _, _ in self._open(text))

@@ -43,6 +43,11 @@ class Grammar(ABC):
     def max_length(self) -> int:
         """Length of the longest answer, regardless of the range."""
 
+    @property
+    def joint(self) -> str:
+        """The character between the digits of an answer, after which one more digit would still be part of it."""
+        return ""
+
     @abstractmethod
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no answer starts with ``prefix``."""

@@ -80,7 +80,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         self.end_token_ids = end_ids(tokens, end_token_ids)
         self._texts = self._usable(tokens, leading_space)
         pairs = [(text, token_id) for token_id, text in self._texts.items()]
-        self._tree = TokenTree(pairs, grammar, most_spaces=int(leading_space), spaces=" ")
+        self._tree = TokenTree(pairs, grammar, most_spaces=int(leading_space), spaces=" ", looks_past=False)
         self._least_vocab = 1 + max(*self._texts, *self.end_token_ids)
         self._states: dict[str, Hashable] = {}
         ended = torch.tensor(self.end_token_ids)

@@ -7,7 +7,9 @@ traversed together, character by character:
     ends         a character that is not part of the answer follows    "12" + "\n", "12" + ".\n", and any other token
     exceeds      a character of the answer follows that is forbidden   "12" + "3" with at most two digits
 
-Prefixes in the same state of the grammar share the result, so that it is computed only a few times per vocabulary.
+Prefixes in the same state share the result, so that it is computed only a few times per vocabulary. A state is that of the
+grammar, which says what may follow, and where the answer ends if nothing does: ``5,`` may go on as ``7,`` does, yet ``5`` is an
+answer and 7 may be out of range.
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ class TokenTree:
         end_token_ids: tokens that always end an answer, regardless of their text.
         most_spaces: maximum number of white space characters before the answer.
         spaces: the white space characters.
+        looks_past: whether a number that ends is told apart from one that would go on with more digits after a space.
     """
 
     def __init__(
@@ -103,13 +106,14 @@ class TokenTree:
         end_token_ids: Iterable[int] = (),
         most_spaces: int = 2,
         spaces: str = WHITE_SPACE,
+        looks_past: bool = True,
     ) -> None:
-        self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
+        self.grammar, self.most_spaces, self.spaces, self.looks_past = grammar, most_spaces, spaces, looks_past
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()
         self._firsts = {*grammar.alphabet}
         ended = {*end_token_ids}
         self.texts = {token_id: text for text, token_id in tokens if token_id not in ended and self._can_belong(text)}
-        longest = most_spaces + grammar.max_length + 1  # a longer token leaves the grammar before its end
+        longest = most_spaces + grammar.max_length + 2  # a longer token leaves the grammar before its end
         for token_id, text in self.texts.items():
             node = self._trie
             for character in text[:longest]:
@@ -117,11 +121,20 @@ class TokenTree:
             node.token_ids.append(token_id)
 
     def state(self, text: str) -> Hashable | None:
+        """Return a key, equal only for texts on which tokens have the same effect; None if no answer starts with ``text``."""
+        key = self._key(text)
+        return None if key is None else (key, self._cut(text))
+
+    def _key(self, text: str) -> Hashable | None:
         """Return a key that is equal only for texts with the same continuations; None if no answer starts with ``text``."""
         answer = text.lstrip(self.spaces)
-        if answer:
-            return None if len(text) - len(answer) > self.most_spaces else self.grammar.state(answer)
-        return None if len(text) > self.most_spaces else ("spaces", len(text))
+        if not answer:
+            return None if len(text) > self.most_spaces else ("spaces", len(text))
+        if len(text) - len(answer) > self.most_spaces:
+            return None
+        key, before = self.grammar.state(answer), answer[:-1]
+        joined = key is None and self.looks_past and answer[-1] == self.grammar.joint and self.grammar.accepts(before)
+        return "joined" if joined else key
 
     def fork(self, text: str, state: Hashable = None) -> Fork:
         """Return the effect of tokens after the prefix ``text``; ``state`` is that of the text, if known."""
@@ -144,7 +157,7 @@ class TokenTree:
         if not self._can_belong(token):
             return "", "ends"
         for end, character in enumerate(token):
-            if self.state(text + token[: end + 1]) is None:
+            if self._key(text + token[: end + 1]) is None:
                 return token[:end], "exceeds" if self._exceeds(text + token[:end], character) else "ends"
         return token, "continues"
 
@@ -188,13 +201,17 @@ class TokenTree:
         going: list[tuple[str, int, Hashable]] = []
         late: list[tuple[str, int]] = []
         exceeding: list[int] = []
+        cuts = {"": self._cut(text)}
         open_nodes = [(self._trie, "")]
         while open_nodes:
             node, piece = open_nodes.pop()
             for character, child in node.children.items():
                 longer = piece + character
-                if (state := self.state(text + longer)) is not None:
-                    going += [(longer, token_id, state) for token_id in child.token_ids]
+                if (key := self._key(text + longer)) is not None:
+                    cut = cuts[piece]
+                    accepted = self.grammar.accepts((text + longer).lstrip(self.spaces))
+                    cuts[longer] = 0 if accepted else None if cut is None else cut + 1
+                    going += [(longer, token_id, (key, cuts[longer])) for token_id in child.token_ids]
                     open_nodes.append((child, longer))
                 elif self._exceeds(text + piece, character):
                     exceeding += child.below()
@@ -202,7 +219,6 @@ class TokenTree:
                     late += [(piece, token_id) for token_id in child.below()]
         going.sort(key=lambda found: found[:2])
         late.sort()
-        cuts = {piece: self._cut(text + piece) for piece in {piece for piece, _ in late}}
         return Fork(
             torch.tensor([token_id for _, token_id, _ in going], dtype=torch.long),
             tuple(piece for piece, _, _ in going),
@@ -211,7 +227,7 @@ class TokenTree:
             tuple(piece for piece, _ in late),
             tuple(cuts[piece] for piece, _ in late),
             torch.tensor(exceeding, dtype=torch.long),
-            self._cut(text),
+            cuts[""],
         )
 
     def _cut(self, text: str) -> int | None:
