@@ -38,7 +38,7 @@ def test_states_are_those_of_all_numbers(kind: str, name: str) -> None:
     by_state = defaultdict(set)
     for prefix, state in states.items():
         by_state[state].add(frozenset(continuations[prefix]))
-        for character in "-0123456789.,: x":
+        for character in "-0123456789.,: x#":
             assert grammar.allows(prefix + character) == (prefix + character in continuations), prefix + character
         assert grammar.accepts(prefix) == ("" in continuations[prefix]), prefix
     assert all(len(found) == 1 for found in by_state.values())

@@ -5,8 +5,8 @@ last digit. Bounds on the value are bounds on ``m``. After a prefix with ``k`` o
 
     most significant digit first    m = known · 10^(n-k) + x        reversed    m = x · 10^k + known
 
-so the prefix is allowed if and only if some ``x`` is within the bounds, in some form. Continuations depend only on the form, the
-number of digits so far and the range of ``x``: that is the state. Reversed numbers have few states too.
+so the prefix is allowed if and only if some ``x`` is within the bounds, in some form. Continuations depend only on the rest of
+the forms and the range of ``x`` in each: that is the state. Reversed numbers have few states too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from numerate.decode.grammar import Grammar, NumberGrammar
 from numerate.formats import NumberFormat, as_format
 
-_DIGIT = re.compile(r"[0-9]")
+_NO_DIGIT = re.compile(r"[^0-9]+")
+_MASKED = str.maketrans(dict.fromkeys("0123456789", "#"))
 
 
 class Form(NamedTuple):
@@ -75,7 +76,7 @@ class FormatGrammar(Grammar):
 
     def accepts(self, text: str) -> bool:
         """Whether ``text`` is a complete number of the grammar."""
-        return any(len(self._forms[index].mask) == len(text) for index, _, _ in self._open(text))
+        return any(not rest for rest, _, _ in self._open(text))
 
     def value(self, text: str) -> Decimal:
         """Return the value of a number of the grammar."""
@@ -83,33 +84,30 @@ class FormatGrammar(Grammar):
 
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no number starts with ``prefix``."""
-        ranges = self._open(prefix)
-        return (len(prefix), *ranges) if ranges else None
+        return self._open(prefix) or None
 
-    def _open(self, prefix: str) -> list[tuple[int, int, int]]:
-        """Return the forms in which some number starts with ``prefix``: index, and the range of what follows as an integer."""
+    def _open(self, prefix: str) -> tuple[Form, ...]:
+        """Return the rest of each form in which some number starts with ``prefix``, and the range of its digits as an integer."""
+        if "#" in prefix:
+            return ()
         shape, digits = self._shape(prefix)
         known, count = int((digits[::-1] if self._reversed else digits) or "0"), len(digits)
-        found: list[tuple[int, int, int]] = []
-        for index in self._starts.get(shape, ()):
-            form = self._forms[index]
-            left = form.mask.count("#") - count
+        unit, found = 10**count, list[Form]()
+        for (mask, low, high), length in self._starts.get(shape, ()):
+            values = 10 ** (length - count)  # of the rest
             if self._reversed:
-                unit = 10**count
-                low, high = -((known - form.low) // unit), (form.high - known) // unit
+                low, high = -((known - low) // unit), (high - known) // unit
             else:
-                low, high = form.low - known * 10**left, form.high - known * 10**left
-            low, high = max(low, 0), min(high, 10**left - 1)
+                low, high = low - known * values, high - known * values
+            low, high = max(low, 0), min(high, values - 1)
             if low <= high:
-                found.append((index, low, high))
-        return found
+                found.append(Form(mask[len(prefix) :], low, high))
+        return tuple(found)
 
     def _shape(self, text: str) -> tuple[str, str]:
         """Return a text with ``#`` for the digits of the number, and these digits; the power of ten stays as it is."""
-        power, colon, rest = text.partition(":")
-        if not self._exponent:
-            power, rest = "", text
-        return power + (colon if self._exponent else "") + _DIGIT.sub("#", rest), "".join(_DIGIT.findall(rest))
+        power, colon, rest = text.partition(":") if self._exponent else ("", "", text)
+        return power + colon + rest.translate(_MASKED), _NO_DIGIT.sub("", rest)
 
     @cached_property
     def _reversed(self) -> bool:
@@ -120,12 +118,12 @@ class FormatGrammar(Grammar):
         return "exponent" in self.format.kind
 
     @cached_property
-    def _starts(self) -> dict[str, list[int]]:
-        """The forms by each prefix of their masks."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for index, form in enumerate(self._forms):
+    def _starts(self) -> dict[str, list[tuple[Form, int]]]:
+        """The forms, with the number of their digits, by each prefix of their masks."""
+        found: dict[str, list[tuple[Form, int]]] = defaultdict(list)
+        for form in self._forms:
             for end in range(len(form.mask) + 1):
-                found[form.mask[:end]].append(index)
+                found[form.mask[:end]].append((form, form.mask.count("#")))
         return dict(found)
 
     @cached_property
@@ -152,7 +150,7 @@ class FormatGrammar(Grammar):
         low, high = max(low, bottom), min(high, 10**size - 1)
         sample = f"{'-' if negative else ''}{'1' * digits}{'.' if decimals else ''}{'1' * decimals}"
         if not self._exponent:
-            yield Form(_DIGIT.sub("#", self.format.write(sample)), low, high)
+            yield Form(self.format.write(sample).translate(_MASKED), low, high)
             return
         # The first digit decides the power of ten; that of a number below 1 is the first that is not 0.
         for zeros in range(size if digits == 1 else 1):

@@ -110,6 +110,7 @@ class TokenTree:
     ) -> None:
         self.grammar, self.most_spaces, self.spaces, self.looks_past = grammar, most_spaces, spaces, looks_past
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()
+        self._accepting: dict[Hashable, bool] = {}  # by the key of a text
         self._firsts = {*grammar.alphabet}
         ended = {*end_token_ids}
         self.texts = {token_id: text for text, token_id in tokens if token_id not in ended and self._can_belong(text)}
@@ -209,8 +210,9 @@ class TokenTree:
                 longer = piece + character
                 if (key := self._key(text + longer)) is not None:
                     cut = cuts[piece]
-                    accepted = self.grammar.accepts((text + longer).lstrip(self.spaces))
-                    cuts[longer] = 0 if accepted else None if cut is None else cut + 1
+                    if key not in self._accepting:
+                        self._accepting[key] = self.grammar.accepts((text + longer).lstrip(self.spaces))
+                    cuts[longer] = 0 if self._accepting[key] else None if cut is None else cut + 1
                     going += [(longer, token_id, (key, cuts[longer])) for token_id in child.token_ids]
                     open_nodes.append((child, longer))
                 elif self._exceeds(text + piece, character):
