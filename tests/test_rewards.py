@@ -259,7 +259,9 @@ def test_wrong_arguments_are_named() -> None:
     assert with_settings(crps)(["1"], [1], prompts=["?"], unit=["km"]) == [0.0]
 
 
-@pytest.mark.parametrize(("reward", "setting"), [(relative_error, "scale"), (log_error, "unit"), (iou, "form")])
+@pytest.mark.parametrize(
+    ("reward", "setting"), [(relative_error, "scale"), (log_error, "unit"), (iou, "form"), (iou, "format"), (exact, "format")]
+)
 def test_a_column_named_like_a_setting_is_refused_or_ignored(reward: Reward, setting: str) -> None:
     gold = GOLD[reward.__name__]
     with pytest.raises(TypeError, match=f"{setting} is a list of 1: .* with_settings"):
@@ -280,9 +282,11 @@ def test_with_settings() -> None:
 
 
 def test_with_settings_checks_at_once() -> None:
-    with pytest.raises(TypeError, match=r"not a setting of relative_error: .* scale, floor, decimal. Did you mean 'scale'\?"):
+    with pytest.raises(
+        TypeError, match=r"not a setting of relative_error: .* scale, floor, decimal, format. Did you mean 'scale'\?"
+    ):
         with_settings(relative_error, scal=0.1)
-    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of decimal."):
+    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of decimal, format."):
         with_settings(exact, scale=0.1)
     with pytest.raises(ValueError, match="scale=-1 is out of range: expected a finite number > 0"):
         with_settings(time_gap_circular, scale=-1)

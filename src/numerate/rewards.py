@@ -20,8 +20,9 @@ is the error with a reward of ½ (slightly less for ``time_gap_circular``). For 
 
     GRPOTrainer(model, reward_funcs=[rewards.exact, rewards.log_error], train_dataset=dataset)
 
-The dataset needs a column ``answer`` with the gold answers, as text or numbers (see ``dataset.rename_column``).
-:func:`with_settings` changes settings; ``REWARDS`` has the functions by name.
+The dataset needs a column ``answer`` with the gold answers, as text or numbers (see ``dataset.rename_column``). If the model
+writes numbers in a format, ``format=`` names it; gold answers stay in ordinary notation. :func:`with_settings` changes
+settings; ``REWARDS`` has the functions by name.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ from typing import Any, Literal, TypeVar
 from numerate.answers.boxes import giou
 from numerate.answers.boxes import iou as box_iou
 from numerate.answers.extract import Box, box, clock_time
+from numerate.answers.formatted import in_format
 from numerate.answers.metrics import signed_log10
 from numerate.answers.metrics import time_gap_circular as circular_gap
 from numerate.answers.numerals import DecimalMark, as_fraction, last_number
 from numerate.checks import check_choice, check_number, check_settings, choices, public_dir
+from numerate.formats import NumberFormat, as_format
 
 __all__ = [
     "REWARDS",
@@ -62,7 +65,14 @@ T = TypeVar("T")
 MOST_CREDIT = Fraction(10**15)  # GRPO squares rewards in float32 for their standard deviation
 
 
-def exact(completions: Sequence[Any], answer: Sequence[Any], *, decimal: DecimalMark = ".", **ignored: Any) -> list[float]:
+def exact(
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    *,
+    decimal: DecimalMark = ".",
+    format: NumberFormat | str = "plain",
+    **ignored: Any,
+) -> list[float]:
     """Return 1 if the last number of the completion equals the gold number, else 0.
 
     Compares numbers exactly, not texts: ``3.50`` equals ``7/2``.
@@ -71,13 +81,18 @@ def exact(completions: Sequence[Any], answer: Sequence[Any], *, decimal: Decimal
         completions: texts, or lists of chat messages, of which the last is read.
         answer: the gold answers, one per completion: numbers, or texts whose last number is used.
         decimal: decimal mark of ambiguous texts; see :func:`numerate.answers.last_number`.
+        format: how the completions, not the gold answers, write numbers: a :class:`~numerate.formats.NumberFormat` or a kind;
+            see :func:`numerate.answers.in_format`. It needs ``decimal="."``.
         ignored: other arguments of the trainer: prompts, other columns, its state.
 
     Examples:
         >>> exact(["It is 3.50.", "4", "no idea"], ["7/2", "7/2", "7/2"])
         [1.0, 0.0, 0.0]
+        >>> exact(["5 3 . 7"], ["7.35"], format="reversed+spaced")
+        [1.0]
     """
-    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", lambda x, y: float(x == y))
+    read = _numbers(decimal, format)
+    return _rewards(completions, answer, read, "a number, or text with one", lambda x, y: float(x == y), format)
 
 
 def relative_error(
@@ -87,6 +102,7 @@ def relative_error(
     scale: float = 0.1,
     floor: float = 0.0,
     decimal: DecimalMark = ".",
+    format: NumberFormat | str = "plain",
     **ignored: Any,
 ) -> list[float]:
     """Reward the last number of the completion by its error relative to the gold number.
@@ -100,6 +116,7 @@ def relative_error(
         scale: relative error with a reward of ½.
         floor: lower bound of the divisor ``|y|``. With 0, only 0 is rewarded for a gold answer of 0; use 1 for integers.
         decimal: see :func:`exact`.
+        format: see :func:`exact`.
         ignored: see :func:`exact`.
 
     Examples:
@@ -115,7 +132,7 @@ def relative_error(
         size = max(abs(y), least)
         return _hyperbola(abs(x - y) / size, half) if size else float(x == y)
 
-    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", score)
+    return _rewards(completions, answer, _numbers(decimal, format), "a number, or text with one", score, format)
 
 
 def log_error(
@@ -125,6 +142,7 @@ def log_error(
     scale: float = 0.3,
     unit: float = 1.0,
     decimal: DecimalMark = ".",
+    format: NumberFormat | str = "plain",
     **ignored: Any,
 ) -> list[float]:
     """Reward the last number of the completion by its distance from the gold number in orders of magnitude.
@@ -138,6 +156,7 @@ def log_error(
         scale: error with a reward of ½, in orders of magnitude; 0.3 is a factor of two.
         unit: size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
         decimal: see :func:`exact`.
+        format: see :func:`exact`.
         ignored: see :func:`exact`.
 
     Examples:
@@ -150,10 +169,17 @@ def log_error(
     def score(x: Fraction, y: Fraction) -> float:
         return _hyperbola(Fraction(abs(signed_log10(x / divisor) - signed_log10(y / divisor))), half)
 
-    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", score)
+    return _rewards(completions, answer, _numbers(decimal, format), "a number, or text with one", score, format)
 
 
-def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "iou", **ignored: Any) -> list[float]:
+def iou(
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    *,
+    form: IouForm = "iou",
+    format: NumberFormat | str = "plain",
+    **ignored: Any,
+) -> list[float]:
     """Reward the last box of the completion by its intersection over union with the gold box ``[x1, y1, x2, y2]``.
 
     A box is any two opposite corners, in either order. A box without area overlaps only with an equal box.
@@ -163,6 +189,7 @@ def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "i
         answer: the gold boxes, each four numbers or text with them.
         form: ``"giou"`` also ranks boxes that do not overlap, by the empty area between them (generalized IoU, Rezatofighi
             et al. 2019, scaled from [-1, 1] to [0, 1]).
+        format: see :func:`exact`.
         ignored: see :func:`exact`.
 
     Examples:
@@ -172,9 +199,10 @@ def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "i
         [0.5, 0.25]
     """
     _refuse_column("form", form)
+    _refuse_column("format", format)
     check_choice("form", form, choices(IouForm))
     score = giou if form == "giou" else box_iou
-    return _rewards(completions, answer, _box, "a box: four numbers x1, y1, x2, y2, or text with them", score)
+    return _rewards(completions, answer, _box, "a box: four numbers x1, y1, x2, y2, or text with them", score, format)
 
 
 def time_gap_circular(completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 30.0, **ignored: Any) -> list[float]:
@@ -212,6 +240,7 @@ def crps(
     missing: float = 1.0,
     form: CrpsForm = "empirical",
     decimal: DecimalMark = ".",
+    format: NumberFormat | str = "plain",
     **columns: Any,
 ) -> list[float]:
     """Reward each completion by its contribution to the CRPS of its group: the CRPS without it minus the CRPS with it.
@@ -243,6 +272,7 @@ def crps(
             fair CRPS does not depend on the group size in expectation, and its credits are an unbiased gradient of the CRPS of
             the model's distribution; the empirical CRPS favours a slightly narrower distribution.
         decimal: see :func:`exact`.
+        format: see :func:`exact`.
         columns: other arguments of the trainer.
 
     Examples:
@@ -259,7 +289,7 @@ def crps(
     def place(number: Fraction) -> Fraction:
         return number if log_unit is None else Fraction(signed_log10(number / log_unit))
 
-    pairs = _read_pairs(completions, answer, _numbers(decimal), "a number, or text with one")
+    pairs = _read_pairs(completions, answer, _numbers(decimal, format), "a number, or text with one", format)
     asked = [prompts, *(columns.get(name) for name in ("image", "images"))]
     groups: list[tuple[Any, list[int]]] = []
     for position, (_, gold) in enumerate(pairs):
@@ -328,7 +358,8 @@ def with_settings(reward: RewardFunction, *, name: str | None = None, **settings
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     check_settings(reward.__name__, settings, known)
     reward([], [], **settings)  # raises here instead of in the first training step
-    name = name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in settings.items())])
+    shown = {k: v.kind if isinstance(v, NumberFormat) else v for k, v in settings.items()}
+    name = name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in shown.items())])
     return _WithSettings(reward, settings, frozenset(known), name)
 
 
@@ -350,16 +381,22 @@ def _rewards(
     read: Callable[[Any], T | None],
     expected: str,
     score: Callable[[T, T], float],
+    format: NumberFormat | str = "plain",
 ) -> list[float]:
     """Read and score each pair of completion and gold answer; a completion without an answer scores 0."""
-    pairs = _read_pairs(completions, answer, read, expected)
+    pairs = _read_pairs(completions, answer, read, expected, format)
     return [0.0 if guess is None else score(guess, gold) for guess, gold in pairs]
 
 
 def _read_pairs(
-    completions: Sequence[Any], answer: Sequence[Any], read: Callable[[Any], T | None], expected: str
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    read: Callable[[Any], T | None],
+    expected: str,
+    format: NumberFormat | str,
 ) -> list[tuple[T | None, T]]:
     """Return the answer of each completion (None if it has none) and the gold answer."""
+    read_completion = in_format(format, read)
     for argument, value in (("completions", completions), ("answer", answer)):
         if isinstance(value, str):
             raise TypeError(f"{argument}={value!r:.80} is a string: expected a list with one entry per completion.")
@@ -375,7 +412,7 @@ def _read_pairs(
                 f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Fix that row of the dataset, "
                 "or remove it with dataset.filter(...)."
             )
-        pairs.append((read(_text(completion, position)), gold))
+        pairs.append((read_completion(_text(completion, position)), gold))
     return pairs
 
 
@@ -394,10 +431,13 @@ def _text(completion: Any, position: int) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
 
 
-def _numbers(decimal: DecimalMark) -> Callable[[Any], Fraction | None]:
+def _numbers(decimal: DecimalMark, format: NumberFormat | str) -> Callable[[Any], Fraction | None]:
     """Return a function that reads numbers, and texts with this decimal mark."""
     _refuse_column("decimal", decimal)
+    _refuse_column("format", format)
     check_choice("decimal", decimal, choices(DecimalMark))
+    if decimal != "." and as_format(format).kind != "plain":
+        raise ValueError(f"decimal={decimal!r} and format={format!r}: formats write a point; leave one of the two out.")
     return partial(_number, decimal=decimal)
 
 

@@ -6,7 +6,8 @@
     (3.0, 0.0)
 
 ``EXTRACTORS`` parse answers, ``METRICS`` score single answers, ``rmse``, ``r_squared``, ``pearson`` and ``spearman`` score all
-answers, and ``number_distribution`` turns sampled answers into a distribution.
+answers, and ``number_distribution`` turns sampled answers into a distribution. ``in_format`` reads answers whose numbers are
+spaced, reversed or written in another format.
 """
 
 from numerate.answers.boxes import RegionCounts, count_regions, giou, iou
@@ -18,6 +19,7 @@ from numerate.answers.extract import (
     Region,
     clock_time,
 )
+from numerate.answers.formatted import in_format
 from numerate.answers.metrics import METRICS, Metric
 from numerate.answers.numerals import as_fraction, last_number, number, percent, rational
 from numerate.answers.overall import pearson, r_squared, rmse, spearman
@@ -36,6 +38,7 @@ __all__ = [
     "clock_time",
     "count_regions",
     "giou",
+    "in_format",
     "iou",
     "last_number",
     "number",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from numerate.answers.extract import EXTRACTORS
+from numerate.answers.extract import EXTRACTORS, Extractor
 from numerate.answers.numerals import number
 from numerate.checks import check_choice
 from numerate.distribution import NumberDistribution
@@ -17,7 +17,7 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
     Args:
         texts: answers of any model or server to the same prompt.
         extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None. Use
-            ``"gsm8k_flexible"`` or ``"gsm8k_strict"`` for worked solutions.
+            ``"gsm8k_flexible"`` or ``"gsm8k_strict"`` for worked solutions, and :func:`in_format` for numbers in a format.
 
     Examples:
         >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
@@ -29,7 +29,8 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
         raise TypeError(f"texts={texts!r:.80} is a string: expected a list of sampled answers; use [text].")
     if not callable(extractor):
         check_choice("extractor", extractor, [*EXTRACTORS])
-        found = [EXTRACTORS[extractor](text) for text in texts]
-        # GSM8K's rules return a text, which may not be a number.
-        return NumberDistribution.from_samples([number(one) if isinstance(one, str) else one for one in found])
-    return NumberDistribution.from_samples([extractor(text) for text in texts])
+        extractor = EXTRACTORS[extractor]
+    found = [extractor(text) for text in texts]
+    if isinstance(extractor, Extractor):  # GSM8K's rules return a text, which may not be a number
+        found = [number(one) if isinstance(one, str) else one for one in found]
+    return NumberDistribution.from_samples(found)

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import ClassVar
 
 _ORDINARY = re.compile(r"([-+\u2212]?)([0-9]+)(?:\.([0-9]+))?")
-_POWER = re.compile(r"(-?[0-9]+):([-+\u2212]?)([0-9]+)")
+_POWER = re.compile(r"(-?[0-9]{1,4}):([-+\u2212]?)([0-9]+)")
 
 
 @dataclass(frozen=True)

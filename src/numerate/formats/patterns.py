@@ -15,7 +15,8 @@ _POWER = r"(?:[eE][-+]?[0-9]+)?"
 _BEFORE = (
     rf"(?<![\w])(?<![0-9]{_JOINED})(?:(?<![{_ENDED}])(?<![{_ENDED}][{_CURRENCY}])[{_DASH}])?(?<!\w[{_DASH}])"  # and the sign
 )
-_AFTER = rf"(?!\w*[0-9])(?!{_JOINED}[0-9])(?!,[0-9]{{3}}(?![0-9,]))(?!(?:st|nd|rd|th)\b)"
+# The first lookahead follows from the second, and keeps the time linear in a run of digits.
+_AFTER = rf"(?![0-9])(?!\w*[0-9])(?!{_JOINED}[0-9])(?!,[0-9]{{3}}(?![0-9,]))(?!(?:st|nd|rd|th)\b)"
 
 NUMBER = re.compile(
     rf"{_BEFORE}(?:(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?!,?[0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+){_POWER}{_AFTER}"
@@ -26,10 +27,10 @@ NUMBER = re.compile(
 SPACED_NUMBER = re.compile(rf"{_BEFORE}[0-9](?: [0-9])*(?: \. [0-9](?: [0-9])*)?{_AFTER}")
 """The same with spaces between the digits: ``1 2 . 5``."""
 
-POWER_FIRST = re.compile(rf"{_BEFORE}[0-9]+:[{_DASH}]?[0-9]+{_AFTER}")
-"""The same with the power of ten first: ``3:1234``."""
+POWER_FIRST = re.compile(rf"{_BEFORE}[0-9]{{1,4}}:[{_DASH}]?[0-9]+{_AFTER}")
+"""The same with the power of ten, of up to four digits, first: ``3:1234``."""
 
-SPACED_POWER_FIRST = re.compile(rf"{_BEFORE}[0-9](?: [0-9])* : [{_DASH}]?[0-9](?: [0-9])*{_AFTER}")
+SPACED_POWER_FIRST = re.compile(rf"{_BEFORE}[0-9](?: [0-9]){{0,3}} : [{_DASH}]?[0-9](?: [0-9])*{_AFTER}")
 """Both: ``3 : 1 2 3 4``."""
 
 CLOCK = re.compile(r"(?<![\w:.])([0-9]{1,2})([:_.hH])([0-9]{2})(?:(\2)([0-9]{2}))?(?![\w:]*[0-9])(?:(\s?)([AaPp]\.?[Mm]\b\.?))?")
