@@ -67,6 +67,14 @@ def predict(
             rich_help_panel="Question",
         ),
     ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How the model writes numbers, if it is not a run: plain, spaced, padded:5.2 and others. Default: plain.",
+            rich_help_panel="Question",
+        ),
+    ] = None,
     decide: Annotated[
         str,
         typer.Option(
@@ -125,6 +133,7 @@ def predict(
                 out,
                 target=target,
                 prompt=prompt,
+                format=format,
                 decide=decide,
                 interval=interval,
                 calibrate=calibrate,

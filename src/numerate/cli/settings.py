@@ -59,6 +59,7 @@ SkipBad = Annotated[
 ]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
 MODELS = "tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id"
+FORMAT_HELP = "How numbers are written: plain, padded, reversed, spaced, grouped, exponent, or several joined by +."
 SOFT_LOSSES = "soft labels (soft, soft_fixed, soft_jitter)"
 SET_HELP = (
     'Any setting, such as steps=200, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '

@@ -13,6 +13,7 @@ from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
 from numerate.cli.compare import show_levels
 from numerate.cli.settings import (
     BUDGET_HELP,
+    FORMAT_HELP,
     MODELS,
     SET_HELP,
     SOFT_LOSSES,
@@ -63,6 +64,9 @@ def train(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"{MODELS}. Default: tiny.", rich_help_panel="Training")
     ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"{FORMAT_HELP} Default: plain.", rich_help_panel="Training")
+    ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +114,7 @@ def train(
         from numerate.lab.models.questions import ASKED
         from numerate.lab.prediction.train import run_settings, train
 
-        flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
+        flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed, "format": format}
         settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
         settings |= {"skip_bad": True} if skip_bad else {}
         read = {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}

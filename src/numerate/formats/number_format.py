@@ -52,7 +52,7 @@ class NumberFormat:
     decimals: int | tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", _kind(self.kind))
+        object.__setattr__(self, "kind", ordered_kind(self.kind))
         for name, least in (("digits", 1), ("decimals", 0)):
             value = getattr(self, name)
             if self.padded and value is None:
@@ -77,7 +77,7 @@ class NumberFormat:
             >>> NumberFormat.fit(["7", "12.5", "1984"], "padded")
             NumberFormat(kind='padded', digits=(1, 4), decimals=(0, 1))
         """
-        kind = _kind(kind)
+        kind = ordered_kind(kind)
         if "padded" not in kind.split("+"):
             return cls(kind)
         parts = [_ordinary(label).lstrip(_SIGNS).partition(".") for label in labels]
@@ -186,7 +186,7 @@ class NumberFormat:
         return Sizes(_span("digits", self.digits, 1), _span("decimals", self.decimals, 0)) if self.padded else Sizes()
 
 
-def _kind(kind: Any) -> str:
+def ordered_kind(kind: Any) -> str:
     """Return one of ``KINDS``, whose parts may be given in any order."""
     parts = kind.split("+") if isinstance(kind, str) else []
     ordered = "+".join(name for name in STEPS if name in parts)

@@ -23,6 +23,7 @@ from numerate.lab.models.loading import PromptEncoder, load_encoder, load_model
 from numerate.lab.models.names import BUILT
 from numerate.lab.models.pretrained import count_parameters
 from numerate.lab.models.settings import ModelSettings
+from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.validation import MOST
 
@@ -163,10 +164,11 @@ def _question(cell: RunConfig, task: Task) -> list[str]:
     """Return a question as the model sees it, its answer, and the columns of a table that are shown and left out."""
     example = task.examples("train", 1, seed=cell.seed)[0]
     encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code).limit(cell.max_length)
+    encoder.write(run_format(cell, task))
     seen = encoder.prompt(example.prompt, picture=example.picture is not None)
     lines = _line("question", json.dumps(seen, ensure_ascii=False))
     lines += _tokens(cell, task, encoder) if example.picture is None else []
-    lines += _line("answers", f"{_decided(cell)}; here {json.dumps(example.answer, ensure_ascii=False)}")
+    lines += _line("answers", f"{_decided(cell)}; here {json.dumps(encoder.format.answer(example.answer), ensure_ascii=False)}")
     shown, hidden = _columns(cell, task)
     if shown:
         left_out = f"; left out: {', '.join(hidden)}" if hidden else "; none left out"

@@ -37,6 +37,7 @@ from numerate.lab.files.progress import GridProgress
 from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.report import write_report
+from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import check_run
 from numerate.lab.training.stacked import stackable
@@ -205,7 +206,8 @@ def _check_cells(cells: Sequence[RunConfig], tasks: Mapping[str, Task]) -> None:
     models = {cell.model: cell.trust_remote_code for cell in cells}
     encoders = {model: load_encoder(model, trust_remote_code=trusted) for model, trusted in models.items()}
     for cell in cells:
-        check_run(cell, tasks[task_key(cell)], encoders[cell.model])
+        task = tasks[task_key(cell)]
+        check_run(cell, task, encoders[cell.model].write(run_format(cell, task)))
 
 
 def _execute_in_time(

@@ -70,6 +70,7 @@ class Arithmetic(Task):
     name = "arithmetic"
     dataset = "files of mathematics_dataset"
     number_kind = "sums"
+    in_expressions = True
     extractor = "rational"
     measures = (
         *("exact", "parsed", "absolute_error", "relative_error", "log10_error", "smape"),

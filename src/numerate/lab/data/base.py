@@ -20,6 +20,7 @@ from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.answers.numerals import last_number
 from numerate.checks import check_choice, check_settings, choices
+from numerate.formats import KINDS
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.readers import READERS
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, file_type
@@ -92,6 +93,7 @@ class Task:
         generates_with: settings that change generated examples; None: all.
         reads_with: settings that change what is read from files.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
+        in_expressions: whether the numbers of questions and answers are operands, such as ``3-5``, and written alike.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
         notes: messages about ambiguous or rewritten values in the files.
@@ -105,6 +107,7 @@ class Task:
     answer_is: ClassVar[str] = "one number"
     ends_in_number: ClassVar[bool] = False
     period: ClassVar[int | None] = None
+    in_expressions: ClassVar[bool] = False
     dataset: ClassVar[str] = ""
     generates_with: ClassVar[tuple[str, ...] | None] = None
     reads_with: ClassVar[tuple[str, ...]] = ()
@@ -273,6 +276,18 @@ class Task:
     def written(self, value: Decimal) -> str:
         """Return a decided number as an answer; :meth:`read` gives the number again."""
         return f"{value:f}"
+
+    # Formats of numbers
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The kinds of :mod:`numerate.formats` in which the numbers of the task can be written."""
+        return KINDS
+
+    @property
+    def answer_numbers(self) -> re.Pattern[str] | None:
+        """Matches the numbers of an answer that formats write, in its first group if it has one; None: all quantities."""
+        return None
 
     # Soft labels
 

@@ -58,6 +58,7 @@ class WordProblems(Task):
     name = "word_problems"
     dataset = "GSM8K, SVAMP or chats with worked answers"
     number_kind = "words"
+    in_expressions = True
     extractor = "gsm8k_flexible"
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")
     answer_is = "a worked solution"

@@ -78,10 +78,11 @@ def check_decisions(rules: Sequence[str], task: Task, samples: int = 0) -> None:
 
 
 def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberFinder:
-    """Return the search of the task's answers; it reads the tokenizer once for all batches."""
+    """Return the search of the task's answers in the format of the model; it reads the tokenizer once for all batches."""
     from numerate.decode.model import NumberFinder
 
-    return NumberFinder(loaded.tokenizer, task.answer_grammar(), width=width, end_token_ids=[loaded.end])
+    grammar = loaded.format.grammar(task.answer_grammar())
+    return NumberFinder(loaded.tokenizer, grammar, width=width, end_token_ids=[loaded.end])
 
 
 def find_distributions(

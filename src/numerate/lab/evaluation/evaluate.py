@@ -286,7 +286,7 @@ def shown(value: object) -> str | None:
 def _limits(loaded: LoadedModel, part: Sequence[_Asked], most: int | None) -> list[int]:
     """Return the most tokens of each answer in a batch."""
     if most is None and part:
-        longest = max(map(len, loaded.tokens([example.answer for *_, example in part])))
+        longest = max(map(len, loaded.answer_tokens([example.answer for *_, example in part])))
         most = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
     return [] if most is None else [most] * len(part)
 
@@ -356,6 +356,6 @@ def _read_part(
                 "right": bool(right[at]),
                 "mass": round(float(own_numeric[at].sum().clamp_max(1)), 6),
             }
-            for at in spans.has_place[row, mine].nonzero()[:, 0].tolist()
+            for at in (spans.has_place[row, mine].nonzero()[:, 0].tolist() if loaded.format.places_are_ordinary else ())
         ]
         yield {"nll": float(own.sum()), "digits": digits}, likelihoods(own, spans.index[row, mine] >= 0)

@@ -65,7 +65,7 @@ def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, A
     """Return ``input_ids`` and ``labels`` of each example, and its picture; only the answer and its end are labels."""
     examples = list(examples)  # each is built when it is accessed
     questions = loaded.encode([(example.prompt, example.picture) for example in examples])
-    texts = [example.answer for example in examples]
+    texts = [loaded.format.answer(example.answer) for example in examples]
     visual = any(example.picture is not None for example in examples)
     answers = [[*ids, loaded.end] for ids in (map(loaded.tokens_of, texts) if visual else loaded.tokens(texts))]
     return [
@@ -131,7 +131,7 @@ class AnswerTries:
         answers = _with(answer, answers) if self.with_label else answers
         new = [text for text in answers.texts if text not in self._tokens]
         if new:
-            self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
+            self._tokens |= zip(new, self.loaded.answer_tokens(new), strict=True)
         return TokenTrie([[*self._tokens[text], self._end] for text in answers.texts], answers.probabilities)
 
 

@@ -21,6 +21,7 @@ from torch import nn
 from numerate.lab.data import Picture
 from numerate.lab.data.picture_store import PictureStore
 from numerate.lab.data.question import LEAST, Question
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.models.built import BUILDERS, IMAGE, PATCH, PICTURE, tiny_tokenizer
 from numerate.lab.models.names import ANSWER_TOKENS, NAMED, SEEING, Adapter
 from numerate.lab.models.pretrained import explained, from_where, pretrained, quietly, smollm2, unpacked
@@ -49,6 +50,7 @@ class PromptEncoder:
     pictures: PictureStore = field(default_factory=PictureStore)  # where pictures come from
     known: dict[str, list[int]] = field(default_factory=dict, repr=False)  # tokens of texts
     max_length: int | None = None  # tokens of an example, to which long texts are cut; None: no limit
+    format: TaskFormat = field(default_factory=TaskFormat)  # how numbers of questions and answers are written
 
     @property
     def pad(self) -> int:
@@ -65,12 +67,22 @@ class PromptEncoder:
         """The most tokens of a question whose texts can be cut; None if there is no limit."""
         return None if self.max_length is None else max(self.max_length - ANSWER_TOKENS, self.max_length // 2)
 
+    def write(self, format: TaskFormat) -> Self:
+        """Write numbers in a format; return the encoder."""
+        self.format = format
+        return self
+
+    def answer_tokens(self, answers: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each answer, whose numbers are written in the format."""
+        return self.tokens([self.format.answer(answer) for answer in answers])
+
     def keep_pictures(self, folder: Path) -> None:
         """Keep the pictures of questions in a folder, and take them from there."""
         self.pictures = PictureStore(folder, self.pictures.side)
 
     def prompt(self, question: str, *, picture: bool = False) -> str:
         """Return the text before the answer."""
+        question = self.format.question(question)
         if self.chat:
             template = self.processor if self.processor is not None else self.tokenizer
             content: Any = [{"type": "image"}, {"type": "text", "text": question}] if picture else question
@@ -155,7 +167,10 @@ class LoadedModel(PromptEncoder):
         return int(self.tokenizer.eos_token_id if last is None else last)  # type: ignore[arg-type]
 
     def answers(self, limits: Sequence[int] | None = None, **inputs: Any) -> list[str]:
-        """Call ``generate``, and return the text of each answer up to its end token, or its limit of tokens."""
+        """Call ``generate``, and return the text of each answer up to its end token, or its limit of tokens.
+
+        Its numbers are in ordinary notation, whatever the format in which the model writes them.
+        """
         from numerate.decode.rows import any_shape
 
         end, length = self.end, inputs["input_ids"].shape[1]
@@ -164,7 +179,7 @@ class LoadedModel(PromptEncoder):
         answers = [tokens[: [*tokens, end].index(end)] for tokens in ids[:, length:].tolist()]
         if limits is not None:
             answers = [tokens[:limit] for tokens, limit in zip(answers, limits, strict=True)]
-        return [str(self.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
+        return [self.format.read(str(self.tokenizer.decode(tokens, skip_special_tokens=True))) for tokens in answers]
 
 
 def load_model(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numerate.checks import nearest
-from numerate.lab.data import Task
+from numerate.lab.data import TASKS, Task
 from numerate.lab.data.base import generous_range
 from numerate.lab.data.chats import is_chat
 from numerate.lab.data.columns import shown_value
@@ -25,6 +25,7 @@ from numerate.lab.data.question import Question
 from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
+from numerate.lab.data.task_format import TaskFormat
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +49,7 @@ class Questions:
         base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
         answers: the least and greatest number that may answer; None where the training labels are not known.
         max_length: tokens of a training example, to which long texts were cut; None where it is not known.
+        format: how numbers are written.
 
     Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -63,6 +65,7 @@ class Questions:
     base: Mapping[str, Any] | None = None
     answers: tuple[str, str] | None = None
     max_length: int | None = None
+    format: TaskFormat = field(default_factory=TaskFormat)
 
     @property
     def answer(self) -> str:
@@ -108,6 +111,8 @@ class Questions:
             )
             answers = tuple(kept["answers"]) if kept.get("answers") else None  # older models have none
             more = {name: kept.get(name) for name in ("base", "max_length")}
+            asked = task if kept["task"] == task.name else TASKS[kept["task"]]()
+            more["format"] = TaskFormat.kept(asked, kept.get("format"))
             return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], answers=answers, **more)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
@@ -116,26 +121,30 @@ class Questions:
 
 
 def asked(task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the questions of a training on a table looked like; None for other tasks.
+    """Return what the questions of a training on a table looked like, and the format of numbers.
 
-    ``base`` has the model and seed that an adapter belongs to; it is empty without an adapter.
+    None for other tasks in plain text. ``base`` has the model and seed that an adapter belongs to; it is empty without one.
     """
-    if not isinstance(task, Regression) or data is None:
+    written = {} if encoder.format.plain else {"format": encoder.format.settings}
+    of_table = isinstance(task, Regression) and data is not None
+    if not of_table and not written:
         return None
-    columns, optional = task.asked_columns(Path(data))
+    table = task if isinstance(task, Regression) else Regression()
+    columns, optional = ((), ()) if data is None else table.asked_columns(Path(data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
     length = {} if encoder.max_length is None else {"max_length": encoder.max_length}
-    words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
+    words = {"wording": table.wording, "decimal": table.decimal, "chat": encoder.chat}
     low, high = generous_range([task.answer_of(row) for row in (task.rows or {}).get("train", ())])
     answers = {} if low is None or high is None else {"answers": [str(low), str(high)]}
     return {
         "task": task.name,
-        "target": task.target,
+        "target": table.target,
         **names,
         **words,
         **({"base": dict(base)} if base else {}),
         **answers,
         **length,
+        **written,
     }
 
 

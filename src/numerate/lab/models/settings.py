@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from numerate.lab.data.settings import Settings
+from numerate.lab.data.task_format import format_text
 from numerate.lab.models.names import Adapter
+
+PLAIN = "plain"
+"""The format that changes nothing."""
 
 LabelPath = Literal["drawn", "fixed", "jitter"]
 """What a row with soft labels follows: an answer drawn from its distribution, the label, or a drawn answer with hard targets."""
@@ -26,3 +30,13 @@ class ModelSettings(Settings):
         description="Maximum tokens per example. Long texts of a table's row are cut to fit; other longer examples are skipped.",
     )
     bf16: bool = Field(False, description="Compute in bfloat16.")
+    format: str = Field(
+        PLAIN,
+        description="How numbers are written: plain, padded, reversed, spaced, grouped, exponent, or several joined by +. Padded "
+        "numbers have the width of those of the training rows; padded:6 and padded:5.2 set the most digits and decimals.",
+    )
+
+    @field_validator("format")
+    @classmethod
+    def _in_order(cls, value: str) -> str:
+        return format_text(value)

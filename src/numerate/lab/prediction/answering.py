@@ -15,9 +15,11 @@ from numerate.checks import check_choice, one_line
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.distribution.exact import exact_number
+from numerate.formats import NumberFormat
 from numerate.lab.data import TASKS
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, open_image
+from numerate.lab.data.task_format import TaskFormat, format_of
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.models.names import ANSWER_TOKENS, NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
@@ -113,12 +115,19 @@ class Source:
         if self.questions.chat is not None:
             loaded.chat = self.questions.chat
         if self.config is None:
-            loaded.limit(self.questions.max_length or _context(loaded))
+            loaded.limit(self.questions.max_length or _context(loaded)).write(self.questions.format)
         loaded.model.to("cuda" if gpu else "cpu").eval()
         return loaded
 
 
-def find_source(model: str, target: str | None = None, prompt: str | None = None, *, trust_remote_code: bool = False) -> Source:
+def find_source(
+    model: str,
+    target: str | None = None,
+    prompt: str | None = None,
+    format: str | None = None,
+    *,
+    trust_remote_code: bool = False,
+) -> Source:
     """Return the model of a name, a folder or a run of ``numerate train``, and how it is asked."""
     check_model_name(model)
     folder = Path(model)
@@ -129,7 +138,8 @@ def find_source(model: str, target: str | None = None, prompt: str | None = None
         if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             trained_config(folder)  # raises: neither a run nor a model
         kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
-        return Source(model, _changed(kept, model, target, prompt), trust_remote_code=trust_remote_code)
+        questions = _in_format(_changed(kept, model, target, prompt), model, format)
+        return Source(model, questions, trust_remote_code=trust_remote_code)
     config = trained_config(folder, trust_remote_code=trust_remote_code)
     if TASKS[config.task].extractor not in _ONE_NUMBER:
         raise ValueError(
@@ -145,14 +155,14 @@ def find_source(model: str, target: str | None = None, prompt: str | None = None
         kept = Questions(asked, optional)
     else:
         kept = Questions(Regression())
-    return Source(str(folder.resolve()), _changed(kept, model, target, prompt), config)
+    return Source(str(folder.resolve()), _in_format(_changed(kept, model, target, prompt), model, format), config)
 
 
 def _changed(questions: Questions, model: str, target: str | None, prompt: str | None) -> Questions:
     """Return the questions with what the caller asks for; a model of a table is asked as it was trained."""
     trained = questions.task.target
     if trained is None:
-        return Questions(Regression(target=target), template=prompt, chat=questions.chat)
+        return Questions(Regression(target=target), template=prompt, chat=questions.chat, format=questions.format)
     for name, value in (("target", target), ("prompt", prompt)):
         if value not in (None, trained if name == "target" else None):
             raise ValueError(
@@ -160,6 +170,28 @@ def _changed(questions: Questions, model: str, target: str | None, prompt: str |
                 "the questions are those of the training."
             )
     return questions
+
+
+def _in_format(questions: Questions, model: str, text: str | None) -> Questions:
+    """Return the questions in the format that the caller names; raise if the model was trained in another one."""
+    if text is None:
+        return questions
+    kind, digits, decimals = format_of(text)
+    if questions.chat is not None or not questions.format.plain:
+        trained = questions.format.format
+        if kind != trained.kind or (
+            digits is not None and (digits, decimals) != (trained.sizes.digits[1], trained.sizes.decimals[1])
+        ):
+            raise ValueError(
+                f"format={text!r} does not belong to model={model!r}, which was trained in {trained.kind!r}: leave it out; "
+                "numbers are written as in the training."
+            )
+        return questions
+    if "padded" in kind.split("+") and digits is None:
+        raise ValueError(
+            f"format={text!r} has no width, and model={model!r} keeps none: expected the most digits, as in {text}:6."
+        )
+    return replace(questions, format=TaskFormat.of(questions.task, NumberFormat(kind, digits, decimals)))
 
 
 def _context(loaded: LoadedModel) -> int | None:
@@ -239,7 +271,7 @@ class Answering:
         low, high = map(Fraction, self.source.questions.answers) if self.source.questions.answers else (None, None)
         options: dict[str, Any] = {
             "width": self.width,
-            "grammar": replace(ANY_NUMBER, lowest=low, highest=high),
+            "grammar": self.loaded.format.grammar(replace(ANY_NUMBER, lowest=low, highest=high)),
             "seed": [first + index for index, _ in group],
             "end_token_ids": [self.loaded.end],
             "batch_size": len(group),

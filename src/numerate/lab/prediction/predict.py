@@ -90,6 +90,7 @@ def predict(
     *,
     target: str | None = None,
     prompt: str | None = None,
+    format: str | None = None,
     decide: str = "median",
     interval: float = 0.9,
     calibrate: str | Path = AUTO,
@@ -116,6 +117,8 @@ def predict(
         out: the file to write: CSV, TSV or JSONL.
         target: the column to ask for; it may be missing from the file. None: the target of the run.
         prompt: the question instead, with columns in braces: ``"A flat of {area} m2 costs"``.
+        format: how a model that was not trained here writes numbers, such as ``"spaced"`` or ``"padded:5.2"``. None: plain, or
+            that of the training.
         decide: the rule; see :func:`numerate.lab.prediction.answering.parse_rule`.
         interval: the level of the interval.
         calibrate: rows with known answers, for calibrated intervals
@@ -137,7 +140,7 @@ def predict(
     parse_rule(decide)
     check_encoding(encoding)
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
-    source = find_source(str(model), target, prompt, trust_remote_code=trust_remote_code)
+    source = find_source(str(model), target, prompt, format, trust_remote_code=trust_remote_code)
     out = Path(out)
     data = Path(data_file(data, out.parent))
     if data.resolve() == out.resolve():
@@ -149,6 +152,7 @@ def predict(
         "data": content_of(data),
         "target": source.questions.task.target,
         "prompt": source.questions.template,
+        **({} if source.questions.format.plain else {"format": source.questions.format.settings}),
         "decide": decide,
         "interval": level,
         "calibrate": None if known is None else known.content,

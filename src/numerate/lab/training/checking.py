@@ -9,6 +9,7 @@ from numerate.lab.data import TASKS, Example, Task
 from numerate.lab.data.base import Split
 from numerate.lab.data.regression import LEAST_ROWS
 from numerate.lab.data.settings import DataSettings, make_task
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.models.names import NAMED, SEEING, check_model_name
 from numerate.lab.training.config import RunConfig, TrainingSettings
@@ -23,6 +24,7 @@ def checked_task(config: RunConfig) -> Task:
     TASKS[config.task].check_source(config.task_settings, config.data)
     task = make_task(config)
     check_task(config, task, sees=config.model == SEEING if config.model in NAMED else None)
+    run_format(config, task)
     return task
 
 
@@ -38,6 +40,11 @@ def check_task(config: RunConfig, task: Task, *, sees: bool | None) -> None:
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
             "model, such as tiny-vlm."
         )
+
+
+def run_format(config: RunConfig, task: Task) -> TaskFormat:
+    """Return the format of a run, fitted to the training rows of its task; raise if it does not suit the task."""
+    return TaskFormat.fit(task, config.format, config.train_examples)
 
 
 def soft_target(config: TrainingSettings, task: Task) -> Callable[[Example], AnswerDistribution]:

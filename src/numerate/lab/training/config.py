@@ -19,7 +19,7 @@ from numerate.lab.data import TASKS
 from numerate.lab.data.settings import DataSettings, Settings
 from numerate.lab.evaluation.settings import DecisionSettings
 from numerate.lab.models.names import suitable_rate
-from numerate.lab.models.settings import LabelPath, ModelSettings
+from numerate.lab.models.settings import PLAIN, LabelPath, ModelSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -206,6 +206,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     def _check_head(self) -> None:
         check_settings(f"loss_settings of {self.loss}", self.loss_settings, {"log": None})
         written = {"soft": self.soft is not None, "samples": self.samples > 0, "keep_model": self.keep_model}
+        written |= {"format": self.format != PLAIN}
         written |= {"number_weight": self.number_weight != 1, "validate_every": self.validate_every is not None}
         if wrong := [name for name, is_set in written.items() if is_set]:
             raise ValueError(f"{wrong[0]} is set, and loss={self.loss!r} writes no answer: leave it out, or choose another loss.")
@@ -213,7 +214,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     @property
     def name(self) -> str:
         """Return the name in tables."""
-        return self.label or run_name(self.loss, None if self.soft is None else self.soft.path)
+        return self.label or run_name(self.loss, None if self.soft is None else self.soft.path, self.format)
 
     @property
     def without_effect(self) -> dict[str, str]:
@@ -243,6 +244,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
         unused |= {"number_weight"} if self.number_weight == 1 else set()
         unused |= set() if self.validate_every else {"validate_every", "keep_best"}
         unused |= set() if self.choose_by else {"choose_by"}
+        unused |= {"format"} if self.format == PLAIN else set()
         excluded: dict[str, Any] = {"soft": {"step"}} if self.soft and self.soft.step is None else {}
         return self.model_dump(mode="json", exclude=excluded | dict.fromkeys(unused, True))
 
@@ -267,15 +269,20 @@ def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "loss": CROSS_ENTROPY, "soft": {**soft, "path": SOFT[loss]}}
 
 
-def run_name(loss: str, path: LabelPath | None) -> str:
-    """Return the name of a loss with soft labels along this path, or with hard ones.
+def run_name(loss: str, path: LabelPath | None, format: str = PLAIN) -> str:
+    """Return the name of a loss with soft labels along this path, or with hard ones, in a format.
 
     Examples:
-        >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed")
-        ('ce', 'soft', 'emd+soft_fixed')
+        >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed"), run_name("ce", "drawn", "padded")
+        ('ce', 'soft', 'emd+soft_fixed', 'soft padded')
     """
     soft = [name for name, its in SOFT.items() if its == path]
-    return "+".join(([] if soft and loss == CROSS_ENTROPY else [loss]) + soft)
+    return in_format("+".join(([] if soft and loss == CROSS_ENTROPY else [loss]) + soft), format)
+
+
+def in_format(name: str, format: str) -> str:
+    """Return the name of a run in a format: ``ce padded``; in plain text, the name alone."""
+    return name if format == PLAIN else f"{name} {format}"
 
 
 Config = TypeVar("Config", bound=BaseModel)

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numerate.checks import one_line
+from numerate.lab.data import TASKS
 from numerate.lab.data.settings import make_task
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, check_folder, jsonable, naming_full_disk, recover_jsonl, write_json, write_jsonl
 from numerate.lab.models.names import NAMED
+from numerate.lab.models.questions import ASKED
+from numerate.lab.models.settings import PLAIN
 from numerate.lab.training.config import RunConfig, checked
 
 if TYPE_CHECKING:
@@ -101,11 +105,24 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
 
     with quietly():
         try:
-            loaded = _load_trained(config, folder / "model")
-            loaded.limit(config.max_length)
-            return loaded
+            loaded = _load_trained(config, folder / "model").limit(config.max_length)
+            return loaded.write(kept_format(folder / "model", config))
         except SafetensorError as error:
             raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
+
+
+def kept_format(weights: Path, config: RunConfig) -> TaskFormat:
+    """Return the format of a run as it was fitted to the training rows, which is beside the weights."""
+    if config.format == PLAIN:
+        return TaskFormat()
+    try:
+        kept = json.loads((weights / ASKED).read_text(encoding="utf-8"))["format"]
+        return TaskFormat.kept(TASKS[config.task](**config.task_settings), kept)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{weights / ASKED} does not say how numbers are written in format={config.format!r} ({one_line(error)}): train "
+            "again, or restore the file."
+        ) from None
 
 
 def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:

@@ -19,6 +19,7 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.data import Task
 from numerate.lab.data.regression import Regression
 from numerate.lab.data.tables import TABLES
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import read_decisions
 from numerate.lab.evaluation.evaluate import Record, summarize
@@ -183,7 +184,16 @@ def _asking(task: Task, asked: Mapping[str, Any] | None, data: str | None, recor
     row = example_row(task, records)
     known = asked is not None and asked["target"] is not None and row is not None and isinstance(task, Regression)
     prompt = task.ask(row, Path()).prompt if known else records[0]["prompt"]  # type: ignore[attr-defined]
-    yield f"A question:\n\n{block(prompt, 'text')}"
+    written = TaskFormat.kept(task, (asked or {}).get("format"))
+    yield f"A question:\n\n{block(written.question(prompt), 'text')}"
+    if not written.plain:
+        answer = records[0]["gold"]
+        widths = {name: value[1] for name, value in written.settings.items() if name != "kind"}
+        width = f", with up to {widths['digits']} digits and {widths['decimals']} decimals" if widths else ""
+        yield (
+            f"Numbers are written in the format {code(written.format.kind)}{width}: the answer {code(answer)} is "
+            f"{code(written.answer(answer))}. `numerate predict` asks in this format, and gives ordinary numbers."
+        )
 
 
 def example_row(task: Task, records: Sequence[Record]) -> dict[str, Any] | None:

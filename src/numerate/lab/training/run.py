@@ -49,13 +49,14 @@ from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder
 from numerate.lab.models.memory import check_memory
 from numerate.lab.models.questions import asked
 from numerate.lab.models.settings import ModelSettings
-from numerate.lab.training.checking import check_task, soft_target
+from numerate.lab.training.checking import check_task, run_format, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, HEADS, RunConfig, TrainingSettings
 from numerate.lab.training.heads import HeadRows, head_records, with_head
 from numerate.lab.training.masks import MaskedRows, WeightedRows, check_term_numbers
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
 from numerate.losses import LOSSES
+from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective
 from numerate.vocab import NumericVocab
 
@@ -86,7 +87,7 @@ def run(
     the result; the others return an empty dict.
     """
     task = make_task(config) if task is None else task
-    encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code).limit(config.max_length)
+    encoder = run_encoder(config, task)
     objective = check_run(config, task, encoder)
     begin_run(config, folder)
     on_task(task)
@@ -164,6 +165,12 @@ def begin_run(config: RunConfig, folder: Path) -> None:
         write_json(folder / "environment.json", environment())
 
 
+def run_encoder(config: RunConfig, task: Task) -> PromptEncoder:
+    """Return the tokenizer or processor of a run's model, which writes numbers in the run's format."""
+    encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code).limit(config.max_length)
+    return encoder.write(run_format(config, task))
+
+
 def load_run_model(config: ModelSettings, encoder: PromptEncoder) -> LoadedModel:
     """Return the model that a run begins with."""
     return load_model(
@@ -201,7 +208,13 @@ def end_run(
         "label_median": labels[1],
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
-        "notes": [*task.notes, *_cut_notes(config, task, loaded), *_soft_notes(config, task), *_weight_notes(config, loaded)],
+        "notes": [
+            *task.notes,
+            *_cut_notes(config, task, loaded),
+            *_format_notes(config, task, loaded),
+            *_soft_notes(config, task),
+            *_weight_notes(config, loaded),
+        ],
         "cost": cost,
     }
     write_json(folder / RESULT, result)
@@ -216,6 +229,15 @@ def _cut_notes(config: RunConfig, task: Task, encoder: PromptEncoder) -> list[st
     rows = {"training": run_examples(config, task), "test": [row for split in tested(config, task).values() for row in split]}
     note = cut_note(encoder, {kind: [row.prompt for row in examples] for kind, examples in rows.items()})
     return [note] if note else []
+
+
+def _format_notes(config: RunConfig, task: Task, encoder: PromptEncoder) -> list[str]:
+    """Return a message on rows with numbers that are too long for the width of a padded format, if there are any."""
+    rows = {"training": run_examples(config, task), "test": [row for split in tested(config, task).values() for row in split]}
+    counts = {kind: encoder.format.misfits(examples) for kind, examples in rows.items()}
+    found = " and ".join(f"{count:,} of {len(rows[kind]):,} {kind} rows" for kind, count in counts.items() if count)
+    width = ", ".join(f"{name} {value}" for name, value in encoder.format.settings.items() if name != "kind")
+    return [f"Numbers in {found} do not fit into the width of {config.format!r} ({width}): they have their own."] if found else []
 
 
 def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
@@ -236,6 +258,8 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config.term_numbers, task)
+    if ":" in config.format:
+        encoder.format.check(run_examples(config, task))
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
     if config.loss in HEADS:
         gold_numbers(task, task.examples("train", 1))
@@ -244,7 +268,19 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         hard = config.soft is None or config.soft.path == "jitter"  # plain cross-entropy, with jitter on drawn answers
         return None if hard and config.number_weight == 1 else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
+    _check_places(config, encoder, loss)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
+
+
+def _check_places(config: RunConfig, encoder: PromptEncoder, loss: NumericLoss) -> None:
+    """Raise if a loss reads the places of digits, or ``term_numbers`` reads numbers, where a format moves them."""
+    if encoder.format.places_are_ordinary:
+        return
+    if loss.level == "number" or loss.places != "uniform" or config.term_numbers != "all":
+        raise ValueError(
+            f"loss={config.loss!r} reads complete numbers or the places of digits from labels, and does not support "
+            f"format={config.format!r}: expected plain or padded, or another loss, such as soft, emd or smmd."
+        )
 
 
 def _check_soft_labels(config: TrainingSettings, task: Task, encoder: PromptEncoder) -> None:

@@ -19,7 +19,7 @@ from numerate.lab.evaluation.evaluate import Evaluation, evaluate_all
 from numerate.lab.evaluation.missing import middle_label
 from numerate.lab.files.progress import Progress
 from numerate.lab.models.encoding import SharedData
-from numerate.lab.models.loading import LoadedModel, load_encoder
+from numerate.lab.models.loading import LoadedModel
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import HEADS, RunConfig
 from numerate.lab.training.run import (
@@ -31,6 +31,7 @@ from numerate.lab.training.run import (
     load_run_model,
     read_trained,
     run_data,
+    run_encoder,
     run_examples,
     training_arguments,
     validation,
@@ -125,7 +126,8 @@ def train_stack(
 
 def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
     """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
-    task, encoder = make_task(config), load_encoder(config.model).limit(config.max_length)
+    task = make_task(config)
+    encoder = run_encoder(config, task)
     encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
     loaded = load_run_model(config, encoder)
     return finish(config, task, loaded, read_trained(loaded, folder), folder)
@@ -142,7 +144,7 @@ class _Trained:
 def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path | None, progress: Progress) -> _Trained:
     first = configs[0]
     task = make_task(first)
-    encoder = load_encoder(first.model).limit(first.max_length)
+    encoder = run_encoder(first, task)
     objectives = [check_run(config, task, encoder) for config in configs]
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)

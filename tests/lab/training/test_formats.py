@@ -1,0 +1,154 @@
+"""Runs in a format: the model is asked and answers in it, everything else sees ordinary numbers, and the folder keeps it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from numerate.formats import KINDS
+from numerate.lab.data import TASKS
+from numerate.lab.data.settings import make_task
+from numerate.lab.files.records import jsonable, read_jsonl
+from numerate.lab.models.encoding import encode
+from numerate.lab.prediction.answering import Answering, find_source
+from numerate.lab.prediction.predict import predict
+from numerate.lab.prediction.train import train
+from numerate.lab.training.config import RunConfig, checked
+from numerate.lab.training.kept_runs import evaluate, load_run
+from numerate.lab.training.run import check_run, load_run_model, run, run_encoder
+from numerate.losses import LOSSES
+from numerate.vocab import NumericVocab
+
+SUMS = {"difficulty": 2, "longest": 1, "operations": "+", "signed": False, "wording": "bare"}
+FEW = {"steps": 2, "batch_size": 4, "train_examples": 60, "eval_examples": 3, "log_every": 1, "eval_batch_size": 4}
+
+
+def quick(**settings):
+    return checked(RunConfig, {"task": "arithmetic", "task_settings": SUMS, **FEW, **settings})
+
+
+def rents(path):
+    rows = "\n".join(f"{20 + i},{i % 4},{300 + 37 * i % 900}.5" for i in range(40))
+    path.write_text(f"area,rooms,rent\n{rows}\n")
+    return path
+
+
+def texts(config):
+    """The rows that a model is trained on, as text."""
+    task = make_task(config)
+    loaded = load_run_model(config, run_encoder(config, task))
+    rows = encode(loaded, task.examples("train", 3, seed=config.seed))
+    return [loaded.tokenizer.decode(row["input_ids"]).replace("\n", " -> ") for row in rows]
+
+
+def test_rows_are_written_in_the_format():
+    plain = texts(quick())
+    assert texts(quick(format="plain")) == plain
+    assert plain[0] != texts(quick(format="padded"))[0]
+    assert all(len(text) == len("012+034= -> 046<eos>") for text in texts(quick(format="padded")))
+    spaced = texts(quick(format="spaced"))
+    assert [text.replace(" ", "").replace("->", " -> ") for text in spaced] == [
+        text.replace(" ", "").replace("->", " -> ") for text in plain
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if not kind.visual])
+def test_every_task_of_text_runs_in_every_format(task, kind, tmp_path):
+    soft = {"loss": "soft"} if TASKS[task].answer_is == "one number" else {}
+    decide = {"decide": ["mode"]} if soft else {"samples": 2, "decide": ["mode"], "max_new_tokens": 20}
+    config = checked(RunConfig, {**FEW, "task": task, "format": kind, "decide_width": 4, **decide, **soft})
+    run(config, tmp_path)
+    for record in read_jsonl(tmp_path / "predictions.jsonl"):
+        assert {"exact", "parsed"} < {*record["measures"]}
+        if kind not in ("plain", "padded"):
+            assert record["digits"] == []  # places of digits are not read
+
+
+@pytest.mark.parametrize("kind", ["padded", "padded+reversed", "exponent", "spaced"])
+def test_a_moved_folder_predicts_in_its_format(kind, tmp_path):
+    data = rents(tmp_path / "rents.csv")
+    settings = {"steps": 60, "batch_size": 16, "learning_rate": 0.01, "eval_examples": 3}
+    trained = train(data=data, target="rent", format=kind, out=tmp_path / "run", **settings)
+    kept = json.loads((trained.model / "numerate.json").read_text())
+    assert kept["format"]["kind"] == kind
+    card = (trained.model / "README.md").read_text()
+    assert f"Numbers are written in the format `{kind}`" in card
+    first = predict(trained.folder, data, tmp_path / "run.csv", decide="mode", limit=6)
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(trained.model, moved)
+    shutil.rmtree(trained.folder)
+    second = predict(moved, data, tmp_path / "moved.csv", decide="mode", limit=6)
+    assert first.path.read_text() == second.path.read_text()
+    assert not first.problems
+    answering = Answering(find_source(str(moved)), "greedy", lambda found: found.interval(0.9))
+    said = answering.greedy([answering.source.questions.ask({"area": 30, "rooms": 2}, tmp_path)])[0]
+    assert 0 <= float(said) < 10_000  # in ordinary notation
+    predict(moved, data, tmp_path / "same.csv", format=kind, limit=1)
+    with pytest.raises(ValueError, match="format='grouped' does not belong to model=.*, which was trained in"):
+        predict(moved, data, tmp_path / "other.csv", format="grouped", limit=1)
+
+
+def test_sums_from_a_moved_folder(tmp_path):
+    """The model is asked in its format about a prompt, and evaluated again in the width of its training."""
+    config = quick(format="padded", keep_model=True)
+    run(config, tmp_path / "run")
+    first = read_jsonl(tmp_path / "run" / "predictions.jsonl")
+    assert jsonable(evaluate(tmp_path / "run", {}, tmp_path / "again")) == first
+    harder = evaluate(tmp_path / "run", {"task_settings": {"difficulty": 4}}, tmp_path / "harder")
+    assert max(len(record["gold"]) for record in harder) > 3
+    assert load_run(tmp_path / "run", config).format.settings["digits"] == (1, 3)
+    shutil.copytree(tmp_path / "run" / "model", tmp_path / "moved")
+    answering = Answering(find_source(str(tmp_path / "moved")), "mode", lambda found: found.interval(0.9))
+    assert answering.loaded.prompt("12+3=") == "012+003=\n"
+    (tmp_path / "moved" / "numerate.json").unlink()
+    (tmp_path / "run" / "model" / "numerate.json").unlink()
+    with pytest.raises(
+        ValueError, match=r"numerate.json does not say how numbers are written in format='padded' .*: train again"
+    ):
+        load_run(tmp_path / "run", config)
+
+
+def test_a_model_that_was_not_trained_here(tmp_path):
+    rows = rents(tmp_path / "rents.csv")
+    with pytest.raises(ValueError, match="format='padded' has no width, and model='tiny' keeps none: expected the most digits"):
+        predict("tiny", rows, tmp_path / "out.csv", target="rent", format="padded", limit=1)
+    predict("tiny", rows, tmp_path / "out.csv", target="rent", format="padded:3.1", decide="mode", limit=2, width=2)
+    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    assert all(0 <= float(line.split(",")[3].lstrip("-")) < 1000 for line in lines)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_complete_numbers_are_refused_where_digits_move(name):
+    for kind in ("padded", "reversed"):
+        config = quick(loss=name, format=kind)
+        task = make_task(config)
+        loss = LOSSES[name](NumericVocab.from_values({0: 0, 1: 1}, vocab_size=2))
+        if kind == "reversed" and (loss.level == "number" or loss.places != "uniform"):
+            with pytest.raises(ValueError, match=f"loss='{name}' reads complete numbers .* does not support format='reversed'"):
+                check_run(config, task, run_encoder(config, task))
+        else:
+            check_run(config, task, run_encoder(config, task))
+
+
+def test_numbers_that_do_not_fit_are_counted(tmp_path):
+    result = run(quick(format="padded", eval_splits=["interpolate", "extrapolate"]), tmp_path)
+    assert result["notes"] == [
+        "Numbers in 3 of 6 test rows do not fit into the width of 'padded' (digits (1, 3), decimals (0, 0)): they have their own."
+    ]
+    config = quick(format="padded:1")
+    task = make_task(config)
+    with pytest.raises(ValueError, match=r"format='padded:1.0' is too narrow for '\d+' in a training row"):
+        check_run(config, task, run_encoder(config, task))
+
+
+def test_settings_of_older_runs_have_the_same_hash():
+    assert quick().hash == quick(format="plain").hash
+    assert "format" not in quick().used
+    assert quick(format="spaced+padded").format == "padded+spaced"
+    assert quick(format="padded").name == "ce padded"
+    assert quick(format="padded", loss="soft").name == "soft padded"
+    with pytest.raises(ValueError, match="format is set, and loss='scalar_head' writes no answer"):
+        quick(format="padded", loss="scalar_head")
