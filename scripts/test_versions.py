@@ -40,9 +40,11 @@ TESTS = (
     *("tests/test_vocab.py", "tests/test_spans.py", "tests/test_distribution.py", "tests/test_tokenizers.py"),
     *("tests/losses/test_losses.py", "tests/losses/test_released.py", "tests/losses/test_number.py"),
     *("tests/objective/test_objective.py", "tests/objective/test_soft.py", "tests/objective/test_from_hidden.py"),
-    *("tests/targets", "tests/answers/test_extract.py", "tests/answers/test_metrics.py"),
+    *("tests/targets", "tests/formats", "tests/answers/test_extract.py", "tests/answers/test_metrics.py"),
     *("tests/decode/test_decided.py", "tests/decode/test_rows.py", "tests/decode/test_processor.py"),
+    *("tests/decode/test_number_and_interval.py", "tests/decode/test_format_grammar.py"),
     *("tests/integrations/test_attach.py", "tests/integrations/test_transformers.py", "tests/integrations/test_trl.py"),
+    "tests/integrations/test_soft_labels.py",
     *("tests/lab/models/test_model_loading.py", "tests/lab/training/test_run.py"),
 )
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
+import transformers
+from packaging.version import Version
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -42,6 +44,7 @@ class TestPackaged:
         assert (vocab.size, vocab.vocab_size, packaged[name].eos_token) == (size, vocab_size, eos)
         assert all((vocab.point_ids, vocab.minus_ids, vocab.comma_ids))
         assert packaged[name].tokenize(SENTENCE) == tokens.split()
+        assert packaged[name](SENTENCE).keys() == {"input_ids", "attention_mask"}
 
     @pytest.mark.parametrize("name", PACKAGED)
     @pytest.mark.parametrize("text", TEXTS)
@@ -166,19 +169,21 @@ class TestNamedFile:
         (file.parent / "tokenizer_config.json").write_text('{"eos_token": "7", "added_tokens_decoder": {}, "bos_token": "8"}')
         beside = load_tokenizer(file.parent / "model.gguf")
         assert beside.backend_tokenizer.to_str() == alone
-        assert (beside.eos_token, beside.bos_token) == ("<|end|>", None)
+        assert (beside.eos_token, beside.bos_token) == ("<|end|>", "<|begin|>")
 
 
-def write_gguf(path: Path, pre: str | None) -> None:
-    """A byte-level tokenizer and no weights; two spaces are a token of their own."""
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "<|end|>"]
-    writer = gguf.GGUFWriter(path, "llama")
+def write_gguf(path: Path, pre: str | None, architecture: str = "llama", *, begin: bool = True) -> None:
+    """A byte-level tokenizer and no weights; two spaces are a token of their own, and four."""
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "ĠĠĠĠ", "<|begin|>", "<|end|>"]
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_tokenizer_model("gpt2")
     if pre is not None:
         writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
-    writer.add_token_types([1] * (len(tokens) - 1) + [3])
-    writer.add_token_merges(["Ġ Ġ"])
+    writer.add_token_types([1] * (len(tokens) - 2) + [3, 3])
+    writer.add_token_merges(["Ġ Ġ", "ĠĠ ĠĠ"])
+    if begin:
+        writer.add_bos_token_id(len(tokens) - 2)
     writer.add_eos_token_id(len(tokens) - 1)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -198,6 +203,24 @@ class TestGGUF:
         write_gguf(tmp_path / "other.gguf", pre)
         with pytest.raises(FileNotFoundError, match=r"found several: model.gguf, other.gguf\).*name the file"):
             load_tokenizer(tmp_path)
+
+    @pytest.mark.parametrize("architecture", ["llama", "qwen2", "gpt2"])
+    def test_special_tokens_are_those_of_the_file(self, tmp_path, architecture: str):
+        write_gguf(tmp_path / "model.gguf", "default", architecture)
+        tokenizer = load_tokenizer(tmp_path / "model.gguf")
+        roles = [getattr(tokenizer, f"{role}_token") for role in ("bos", "eos", "unk", "pad")]
+        assert roles == ["<|begin|>", "<|end|>", None, None]
+        assert tokenizer.encode("1<|end|>", add_special_tokens=False) == [16, 259]
+        assert not {"<s>", "</s>"} & {*tokenizer.get_vocab()}
+
+    def test_without_a_start_token(self, tmp_path):
+        write_gguf(tmp_path / "model.gguf", "default", begin=False)
+        if Version(transformers.__version__) < Version("5.18"):
+            with pytest.raises(ValueError, match=r"no start token .*expected transformers 5.18 or later"):
+                load_tokenizer(tmp_path)
+        else:
+            tokenizer = load_tokenizer(tmp_path)
+            assert (tokenizer.bos_token, tokenizer.eos_token) == (None, "<|end|>")
 
 
 CORPUS = [f"{word} {number} has {number / 7:.3f} of -{number}" for number in range(200) for word in ("Alpha", "beta", "γάμμα")]

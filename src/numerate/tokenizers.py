@@ -54,8 +54,12 @@ MOST_BYTES = 64 << 20
 
 _JSON = "the tokenizer.json of a Hugging Face tokenizer"
 _SUFFIXES = {".json", ".gz", ".gguf", ".model"}
+_INPUTS = ["input_ids", "attention_mask"]  # transformers 4 would add token_type_ids, which most language models refuse
 # Values of `tokenizer.ggml.pre` for which llama.cpp first splits digits one by one.
 _SINGLE_DIGIT_GGUF = {b"smollm", b"starcoder", b"refact", b"command-r", b"codeshell", b"exaone", b"minerva-7b"}
+_GGUF_UINT32, _GGUF_STRING = 4, 8  # types of values in a GGUF header
+_GGUF_ROLES = {"bos_token": "bos_token_id", "eos_token": "eos_token_id"}
+_GGUF_ROLES |= {"unk_token": "unknown_token_id", "pad_token": "padding_token_id"}
 _CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
 _UNIGRAM, _BPE = 1, 2  # types of SentencePiece models
 
@@ -155,7 +159,6 @@ def _from_json(path: Path) -> PreTrainedTokenizerBase:
 def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the contents of a ``tokenizer.json``; ``path`` is for messages and need not exist."""
     from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
 
     from numerate.vocab import MOST_TOKENS
 
@@ -166,7 +169,14 @@ def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
     # transformers copies the tokenizer in a loop up to the largest id.
     if (largest := max(backend.get_vocab().values(), default=0)) >= MOST_TOKENS:
         raise ValueError(_unreadable(path, _JSON, f"it has a token with id {largest}, more than {MOST_TOKENS - 1}"))
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
+    return wrapped(backend, **_roles(path, backend))
+
+
+def wrapped(backend: Any, **settings: Any) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of transformers around one of the package tokenizers, with ``eos_token`` and other settings."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=_INPUTS, **settings)
 
 
 def _roles(path: Path, backend: Any) -> dict[str, Any]:
@@ -189,15 +199,31 @@ def _roles(path: Path, backend: Any) -> dict[str, Any]:
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
+    import transformers
+    from packaging.version import Version
     from tokenizers import pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
+    # Before 5.18, transformers swaps the first two special tokens or reads none, and adds <s> and </s> where it reads none.
+    swaps = Version(transformers.__version__) < Version("5.18")
     try:
         with TemporaryDirectory() as folder:  # so that transformers does not read a config next to the file
             (Path(folder) / path.name).symlink_to(path.resolve())
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, gguf_file=path.name)
+            settings = {"model_input_names": _INPUTS} | ({"bos_token": None, "eos_token": None} if swaps else {})
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, gguf_file=path.name, **settings)
     except Exception as error:  # a truncated file raises struct.error, an unknown one KeyError or ValueError
+        if swaps and "bos_token_id" in str(error):
+            raise ValueError(
+                f"name={str(path)!r} has no start token (tokenizer.ggml.bos_token_id), without which transformers "
+                f"{transformers.__version__} cannot read it: expected transformers 5.18 or later; pip install -U transformers."
+            ) from error
         raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers supports", error)) from error
+    if swaps:
+        for role, key in _GGUF_ROLES.items():
+            if found := _gguf_field(path, key, _GGUF_UINT32):
+                tokenizer.add_special_tokens({role: tokenizer.convert_ids_to_tokens(struct.unpack_from("<I", found)[0])})
+            else:
+                setattr(tokenizer, role, None)
     if _gguf_pre_tokenizer(path) in _SINGLE_DIGIT_GGUF:
         backend = tokenizer.backend_tokenizer
         digits = pre_tokenizers.Digits(individual_digits=True)
@@ -207,21 +233,23 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
 
 def _gguf_pre_tokenizer(path: Path) -> bytes:
     """Return ``tokenizer.ggml.pre`` of the header, which transformers ignores for some values."""
-    name = b"tokenizer.ggml.pre"
-    field = struct.pack("<Q", len(name)) + name + struct.pack("<I", 8)  # a string: its length, then its bytes
+    found = _gguf_field(path, "pre", _GGUF_STRING)  # its length, then its bytes
+    return found[8 : 8 + struct.unpack_from("<Q", found)[0]] if found else b""
+
+
+def _gguf_field(path: Path, key: str, kind: int) -> bytes:
+    """Return the first bytes of the value of ``tokenizer.ggml.{key}`` in the header; empty if it is not there."""
+    name = f"tokenizer.ggml.{key}".encode()
+    field = struct.pack("<Q", len(name)) + name + struct.pack("<I", kind)
     with path.open("rb") as file:
-        head = file.read(1 << 24)
+        head = file.read(1 << 25)
     start = head.find(field) + len(field)
-    if start < len(field):
-        return b""
-    (length,) = struct.unpack_from("<Q", head, start)
-    return head[start + 8 : start + 8 + length]
+    return b"" if start < len(field) else head[start : start + 256]
 
 
 def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
     """Build a Hugging Face tokenizer with the same pieces, scores and normalization; transformers 5 cannot load SentencePiece."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
-    from transformers import PreTrainedTokenizerFast
 
     proto = _sentencepiece_proto(path)
     spec, norm = proto.trainer_spec, proto.normalizer_spec
@@ -249,7 +277,7 @@ def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
         for role, token_id in (("bos", spec.bos_id), ("eos", spec.eos_id), ("unk", spec.unk_id), ("pad", spec.pad_id))
         if 0 <= token_id < len(pieces)
     }
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+    return wrapped(backend, **roles)
 
 
 def _sentencepiece_normalizer(spec: Any) -> Normalizer:

@@ -103,7 +103,9 @@ def test_shift_labels_of_the_batch(tmp_path):
         return batch
 
     collect, objective = Collect(), Case(loss="number").objective
-    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2), callbacks=[collect])
+    model = build("llama")
+    model.config.use_cache = False  # with a cache, transformers 4 ignores the ends of documents in position_ids
+    trainer = trainer_for(model, rows, arguments(str(tmp_path), 2), callbacks=[collect])
     trainer.data_collator = collated
     attach(trainer, objective)
     trainer.train()
@@ -165,7 +167,7 @@ def test_weights_that_sum_to_less_than_one(tmp_path):
 def test_cross_entropy_alone(tmp_path):
     outcome = cases.run(Case(loss="none", fields="soft"))
     for logs, prefix in ((outcome.logs, ""), (outcome.evaluation, "eval_")):
-        assert logs[f"{prefix}loss"] == pytest.approx(logs[f"{prefix}loss/cross_entropy"])
+        assert logs[f"{prefix}loss"] == cases.logged(logs[f"{prefix}loss/cross_entropy"])
         assert logs[f"{prefix}loss/numeric"] == 0.0
         assert 0 < logs[f"{prefix}numeric/share"] < 1
         assert f"{prefix}numeric/mass" not in logs

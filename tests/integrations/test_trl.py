@@ -24,6 +24,7 @@ from tests.integrations.trainers.cases import (
     dataset,
     gradients,
     llama,
+    logged,
     tokenizer,
 )
 from tests.integrations.trainers.ends import overrun_of
@@ -50,11 +51,6 @@ pytestmark = [
 
 BUILDS_LOGITS = Version(version("trl")) < Version("1.15")
 since_1_15 = pytest.mark.skipif(BUILDS_LOGITS, reason="before 1.15, SFTTrainer is attached to as a transformers Trainer")
-
-
-def logged(loss):
-    """Return what the log of a step should hold: transformers 4 rounds it to four digits."""
-    return pytest.approx(loss, **({"abs": 5e-5} if Version(version("transformers")) < Version("5") else {"rel": 1e-5}))
 
 
 def rows(fields="") -> Dataset:

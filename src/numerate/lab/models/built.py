@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from numerate.tokenizers import wrapped
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,7 +25,6 @@ _POSITIONS = 0.5  # range of its position embeddings
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
     """Return a tokenizer with one token per character, and numbers in tokens of one digit, or of one to three from the left."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     special = ["<pad>", "<eos>", "<unk>", IMAGE]
     characters = [*"\n", *(c for c in string.printable if c.isprintable())]
@@ -32,8 +33,8 @@ def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"\d{1,3}|\D" if digits == 3 else r"[\s\S]"), "isolated")
     raw.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw,
+    return wrapped(
+        raw,
         pad_token="<pad>",
         eos_token="<eos>",
         unk_token="<unk>",

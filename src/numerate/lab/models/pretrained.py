@@ -117,7 +117,7 @@ def count_parameters(name: str, *, trust_remote_code: bool = False) -> int | Non
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Turn off the progress bars of transformers, which would garble ours, and a warning that is meant for peft."""
+    """Turn off the progress bars of transformers, which would garble ours, and warnings that are meant for its authors."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -125,6 +125,9 @@ def quietly() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*gradient_checkpointing.* is deprecated", FutureWarning)
+            warnings.filterwarnings(
+                "ignore", "To copy construct from a tensor", UserWarning
+            )  # transformers 4.57 counts tokens so
             yield
     finally:
         if shown:
