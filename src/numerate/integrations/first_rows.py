@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class FirstRows:
                 return cls([first, *(light[i] for i in range(1, min(most, len(light))))], len(light) <= most)
             chosen = [dataset[i] for i in range(min(_COLLATED, len(dataset)))]
             extra = [dict(row) if isinstance(row, Mapping) else {} for row in chosen]
-            batch = collator(chosen)
+            batch = collator([copy.copy(row) for row in chosen])  # which may change rows
             rows = (
                 [{**own, **line} for own, line in zip(extra, lines_of(batch, sequence)[0], strict=True)]
                 if _is_batch(batch, len(chosen), sequence)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.drawn import Draws, EpochDataset, Soft
@@ -74,15 +73,13 @@ class DrawnCollator:
         mask, _ = _real(batch, sequence, "left" if left else "right")
         length = max(len(row[sequence]) for row in drawn)
         length += -length % (getattr(self.collator, "pad_to_multiple_of", None) or 1)
+        if not mask.all(1).any():  # all lines are padded, to a length that was given
+            length = max(length, mask.shape[1])
         for name in dict.fromkeys([*names, *(name for name in WEIGHT_FIELDS if name in drawn[0])]):
             values, old = [torch.as_tensor(row[name]) for row in drawn], batch.get(name)
             padding = [] if old is None or name == _SHIFTED else old[~mask].flatten()[:1].tolist()
             fill = padding[0] if padding else IGNORE_INDEX if name == "labels" else pad_token if "input_ids" in name else 0
-            table = pad_sequence(values, batch_first=True, padding_value=fill, padding_side="left" if left else "right")
-            extra = length - table.shape[1]
-            if extra:
-                more = table.new_full((table.shape[0], extra, *table.shape[2:]), fill)
-                table = torch.cat([more, table] if left else [table, more], 1)
+            table = torch.stack([_padded(value, length, fill, left) for value in values])
             if name == _SHIFTED:  # the label after which padding begins is one of them
                 table[:, 0], labels = old[:, 0], batch["labels"][:, :-1]
                 table[:, 1:] = torch.where(labels == IGNORE_INDEX, table[:, 1:], labels)
@@ -95,6 +92,13 @@ class DrawnCollator:
             entries.append([(t + moved, k, p) for t, k, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True)])
         for name, value in soft_fields(entries).items():
             batch[name] = value  # [B, E]
+
+
+def _padded(values: Tensor, length: int, fill: float, left: bool) -> Tensor:
+    """Return values ``[T, ..]`` of a row's tokens with padding: ``fill``, or what the first or last token has of several."""
+    edge = values[:1] if left else values[-1:]
+    more = (torch.full_like(edge, fill) if values.dim() == 1 else edge).expand(length - len(values), *values.shape[1:])
+    return torch.cat([more, values] if left else [values, more])
 
 
 def lines_of(
