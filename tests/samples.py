@@ -44,9 +44,10 @@ CHUNKS = _numbered(
 SIGNS = _numbered(
     *CHUNKS, *"eE", "e-", "E+", *"+−$€", "-$", "$-", "-.", "$.", "(.", "=-$", " .", " $", "..", "x-", "%", "5x", "−."
 )
+ENDS = _numbered(*MARKS, ":")  # and what is after a power of ten that comes first
 RATINGS = {3: 0.5, 4: 1.0, 5: 2.0, 6: 2.5, 8: 4.0, 9: 30.0}
 
-TEXTS: dict[str, dict[str, int]] = {"digits": DIGITS, "marks": MARKS, "chunks": CHUNKS, "signs": SIGNS}
+TEXTS: dict[str, dict[str, int]] = {"digits": DIGITS, "marks": MARKS, "chunks": CHUNKS, "signs": SIGNS, "ends": ENDS}
 VOCABS: dict[str, NumericVocab] = {
     **{name: NumericVocab.from_texts(texts, vocab_size=len(texts)) for name, texts in TEXTS.items()},
     "ratings": NumericVocab.from_values(RATINGS, vocab_size=12),

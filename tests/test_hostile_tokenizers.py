@@ -182,7 +182,7 @@ def test_location_tokens(pattern: str, values: list[int] | None) -> None:
 )
 def test_a_saved_vocabulary_that_is_none(change: Callable[[Any], str]) -> None:
     data = json.loads(NumericVocab.from_texts(DIGITS, vocab_size=12).to_json())
-    refused(ValueError, ["NumericVocab of format 2", "expected a file"], lambda: NumericVocab.from_json(change(data)))
+    refused(ValueError, ["NumericVocab of format 3", "expected a file"], lambda: NumericVocab.from_json(change(data)))
 
 
 # Files

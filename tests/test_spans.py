@@ -16,7 +16,7 @@ from tests.samples import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_
 from torch import Tensor
 
 import numerate as nm
-from numerate.spans import find_numbers_among
+from numerate.spans import Rules, find_numbers_among
 
 CHUNK_VOCAB, MARK_VOCAB = VOCABS["chunks"], VOCABS["marks"]
 
@@ -78,8 +78,9 @@ def check_against_reference(labels: Tensor, vocab: nm.NumericVocab, **options: A
 
 def check_compact(labels: Tensor, vocab: nm.NumericVocab, spans: nm.NumberSpans, **options: Any) -> None:
     """Reading only the tokens that can be part of a number finds the same."""
-    tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.values)
-    rows, compact = find_numbers_among(labels, *tables, **options)
+    tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.number_values)
+    position_ids = options.pop("position_ids", None)
+    rows, compact = find_numbers_among(labels, *tables, position_ids=position_ids, rules=Rules.of(vocab.format, **options))
     for name in spans.__dataclass_fields__:
         assert torch.equal(getattr(compact, name)[0], getattr(spans, name).flatten()[rows]), (name, labels.tolist(), options)
     outside = torch.ones(labels.numel(), dtype=torch.bool)

@@ -221,7 +221,7 @@ class TestKeeping:
         again = NumericVocab.load(tmp_path / "vocab.json")
         assert again == vocab
         assert hash(again) == hash(vocab)
-        assert json.loads((tmp_path / "vocab.json").read_text())["format"] == 2
+        assert json.loads((tmp_path / "vocab.json").read_text())["format"] == 3
         assert torch.equal(again.flag_table, vocab.flag_table)
         assert again.tokens[0].text == vocab.tokens[0].text
 

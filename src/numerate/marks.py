@@ -29,8 +29,10 @@ DASHED = 1024  # ends in a dash, or in a currency after a dash or after what CLO
 DOTTED = 2048  # ends in a point
 SPACED = 4096  # starts with a space, so it is separate from the previous token
 DIGITS = 16384  # one of the numeric tokens
+# Not of a text, but of a vocabulary whose format is spaced.
+GAP = 32768  # only a space
 
-PARTS = POINT | COMMA | MINUS | NEGATES | CURRENCY | LEADS | EXPONENT | SIGN | DIGITS
+PARTS = POINT | COMMA | MINUS | NEGATES | CURRENCY | LEADS | EXPONENT | SIGN | DIGITS | GAP
 
 _LONG = 64  # characters; patterns match fewer
 _ENDS = frozenset(f"{DASHES}{CURRENCIES}.,+\\")

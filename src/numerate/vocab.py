@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_labels, check_number, one_line
-from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
+from numerate.formats import NumberFormat, as_format
+from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, GAP, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
 from numerate.tokens import checked_id, read_texts
 
 _NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
 _DIGITS = frozenset("0123456789")
-_FORMAT = 2
+_FORMAT = 3
 MOST_TOKENS = 1 << 24
 """Largest supported vocabulary; tables have one entry per token."""
 
@@ -49,6 +50,10 @@ class NumericVocab:
         marks: id and text of the tokens for signs, points and exponents: ``"."``, ``" -"``, ``"(-"``, ``"e"``.
         closing_ids: other tokens that end in a letter, a digit or a closing bracket.
         composes: whether tokens combine into longer numbers; False: each token is a complete number.
+        space_ids: ids of the tokens that are only a space, which stand between the digits of a spaced number.
+        format: how the numbers of the labels are written: a :class:`~numerate.formats.NumberFormat`, or a kind that needs no
+            width, such as ``"spaced"``; None: plain. It decides which places the digits have in a number, and changes no loss
+            that scores tokens alone.
 
     Examples:
         >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
@@ -63,6 +68,8 @@ class NumericVocab:
     marks: tuple[tuple[int, str], ...] = ()
     closing_ids: tuple[int, ...] = ()
     composes: bool = True
+    space_ids: tuple[int, ...] = ()
+    format: NumberFormat | str | None = None
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -78,12 +85,32 @@ class NumericVocab:
         ids = [token.token_id for token in self.tokens]
         if len(set(ids)) != len(ids):
             raise ValueError("tokens contains a duplicate token id: expected each id once.")
-        ids += [*(token_id for token_id, _ in self.marks), *self.closing_ids]
+        ids += [*(token_id for token_id, _ in self.marks), *self.closing_ids, *self.space_ids]
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise ValueError(
                 f"vocab_size={self.vocab_size} does not cover token ids {min(ids)}..{max(ids)}: expected every id in "
                 "[0, vocab_size). Pass the number of rows of the model's head."
             )
+        if self.format is not None:
+            object.__setattr__(self, "format", self._checked_format(as_format(self.format)))
+
+    def _checked_format(self, format: NumberFormat) -> NumberFormat | None:
+        """Return the format, None for plain text; raise if no text of these tokens is in it."""
+        if format.kind == "plain":
+            return None
+        lacks = ""
+        if not self.composes:
+            lacks = "each token is a complete number"
+        elif "spaced" in format.kind and not (self.space_ids or any(token.text.startswith(" ") for token in self.tokens)):
+            lacks = "no token is a space, or a digit after a space"
+        elif "grouped" in format.kind and not self.comma_ids:
+            lacks = "no token is a comma"
+        if lacks:
+            raise ValueError(
+                f"format={format.kind!r} is not that of numbers in these tokens, of which {lacks}: expected a format that the "
+                "tokens can write, or None for plain numbers."
+            )
+        return format
 
     @classmethod
     def from_texts(
@@ -94,6 +121,7 @@ class NumericVocab:
         canonical_only: bool = False,
         digits_only: bool = False,
         max_value: int | None = None,
+        format: NumberFormat | str | None = None,
     ) -> NumericVocab:
         """Find the numbers among token texts, given as ``{text: token_id}`` with spaces written as spaces.
 
@@ -105,20 +133,24 @@ class NumericVocab:
             canonical_only: keep only ``0`` .. ``max_value`` without leading zero or space.
             digits_only: keep only the ten digits.
             max_value: drop tokens of a larger value. None: keep all, or 999 with ``canonical_only``.
+            format: how numbers are written; see :class:`NumericVocab`.
         """
-        vocab = cls._from_pairs(texts.items(), vocab_size)
+        vocab = cls._from_pairs(texts.items(), vocab_size, format)
         return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
 
     @classmethod
-    def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int) -> NumericVocab:
+    def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int, format: NumberFormat | str | None) -> NumericVocab:
         tokens: list[NumericToken] = []
         marks: list[tuple[int, str]] = []
         closing: list[int] = []
+        spaces: list[int] = []
         for text, token_id in pairs:
             if _NUMBER.fullmatch(text):
                 digits = text.lstrip(" ")
                 tokens.append(NumericToken(checked_id(token_id), float(digits), len(digits), text))
                 closing.append(checked_id(token_id))
+            elif text == " ":
+                spaces.append(checked_id(token_id))
             elif flags := flags_of(text):
                 if flags & ~(CLOSES | SPACED):
                     marks.append((checked_id(token_id), text))
@@ -134,6 +166,8 @@ class NumericVocab:
             vocab_size=int(vocab_size),
             marks=tuple(sorted(marks)),
             closing_ids=tuple(sorted(closing)),
+            space_ids=tuple(sorted(i for i in spaces if i < vocab_size)),
+            format=format,
         )
 
     @classmethod
@@ -145,6 +179,7 @@ class NumericVocab:
         canonical_only: bool = False,
         digits_only: bool = False,
         max_value: int | None = None,
+        format: NumberFormat | str | None = None,
     ) -> NumericVocab:
         """Find the numbers among the tokens of a Hugging Face tokenizer (``transformers`` or ``tokenizers``).
 
@@ -156,10 +191,11 @@ class NumericVocab:
             canonical_only: as in :meth:`from_texts`.
             digits_only: as in :meth:`from_texts`.
             max_value: as in :meth:`from_texts`.
+            format: how numbers are written; see :class:`NumericVocab`.
         """
         pairs, size = read_texts(tokenizer, skip_special=True)
         try:
-            vocab = cls._from_pairs(pairs, size if vocab_size is None else vocab_size)
+            vocab = cls._from_pairs(pairs, size if vocab_size is None else vocab_size, format)
             return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
         except ValueError as error:
             raise ValueError(f"tokenizer={type(tokenizer).__name__} of {size} tokens: {error}") from None
@@ -247,6 +283,17 @@ class NumericVocab:
         return torch.tensor([token.value for token in self.tokens], dtype=torch.float64)
 
     @cached_property
+    def number_values(self) -> Tensor:
+        """Values ``[N]`` of the digits in a number, float64: those of :attr:`values`, but 120 for ``'021'`` if reversed."""
+        if not self.writes("reversed"):
+            return self.values
+        return torch.tensor([float(token.text.strip()[::-1]) for token in self.tokens], dtype=torch.float64)
+
+    def writes(self, kind: str) -> bool:
+        """Whether the format is of a kind, or combines it with others."""
+        return isinstance(self.format, NumberFormat) and kind in self.format.kind.split("+")
+
+    @cached_property
     def widths(self) -> Tensor:
         """Digits per token ``[N]``: 3 for ``'007'``."""
         return torch.tensor([token.width for token in self.tokens])
@@ -307,6 +354,8 @@ class NumericVocab:
         spaced = [token.token_id for token in self.tokens if token.text.startswith(" ") or not self.composes]
         table[torch.tensor(spaced, dtype=torch.long) + 1] |= SPACED
         table[self.token_ids + 1] |= DIGITS
+        if self.writes("spaced"):
+            table[torch.tensor(self.space_ids, dtype=torch.long) + 1] |= GAP
         return table
 
     @cached_property
@@ -330,14 +379,18 @@ class NumericVocab:
 
     def to_json(self) -> str:
         """Return the vocabulary as JSON."""
-        return json.dumps({"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}})
+        parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        parts["number_format"] = None if (format := parts.pop("format")) is None else format.settings
+        return json.dumps({"format": _FORMAT, **parts})
 
     @classmethod
     def from_json(cls, text: str) -> NumericVocab:
         """Read the result of :meth:`to_json`."""
         try:
             data: Any = json.loads(text)
-            if data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
+            known, settings = data.pop("format", None) == _FORMAT, data.pop("number_format", None)
+            data["format"] = None if settings is None else NumberFormat(**settings)
+            if not known or set(data) != set(cls.__dataclass_fields__):
                 raise ValueError("other fields")
             data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
             data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
@@ -364,6 +417,8 @@ class NumericVocab:
             parts += "; " + (", ".join(mark for mark, ids in marks.items() if ids) or "no point, minus or comma")
         else:
             parts += f"one number per token, values {low:g}..{high:g}"
+        if isinstance(self.format, NumberFormat):
+            parts += f"; {self.format.kind} numbers"
         return f"NumericVocab({parts})"
 
 

@@ -39,7 +39,7 @@ from numerate.checks import (
 from numerate.labels import IGNORE_INDEX, shift_all
 from numerate.losses.logit_rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
 from numerate.losses.target_tokens import NumberTargets, Places, Targets
-from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
+from numerate.spans import PLAIN, Numbers, NumberSpans, Rules, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
 if TYPE_CHECKING:
@@ -124,11 +124,13 @@ class NumericLoss(nn.Module):
     zero_when_certain: ClassVar[bool] = True  # a one-hot correct prediction costs 0 (False for smoothed targets)
     formula: ClassVar[Callable[..., Tensor] | None] = None  # (p [N], target index, values [N], settings) -> cost, unoptimized
     numbers: Numbers = "values"
+    rules: Rules = PLAIN  # how labels are read as numbers
     scores_signs = False  # whether it also reads the logits where the label is a minus sign
 
     values: Tensor
     columns: Tensor
     widths: Tensor
+    number_values: Tensor
     worst: Tensor
     _index_table: Tensor
     _flag_table: Tensor
@@ -165,10 +167,12 @@ class NumericLoss(nn.Module):
         self.read_columns(vocab.token_ids)
         self.keep("values", vocab.values)
         self.keep("widths", vocab.widths)
+        self.keep("number_values", vocab.number_values)
         self.keep("_index_table", vocab.index_table)
         self.keep("_flag_table", vocab.flag_table)
         self.keep("_part_table", vocab.part_table)
         self.keep("worst", torch.tensor(0.0, dtype=torch.float64))
+        self.read_as(self.numbers)
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
@@ -243,6 +247,13 @@ class NumericLoss(nn.Module):
 
     # Read the labels
 
+    def read_as(self, numbers: Numbers) -> None:
+        """Set what is a number; raise if the loss reads numbers, and cannot read them in the format of the vocabulary."""
+        check_choice("numbers", numbers, choices(Numbers))
+        self.numbers = numbers
+        if self.level == "number" or self.places != "uniform":
+            self.rules = Rules.of(self.vocab.format, numbers, thousands=self.thousands, reader=type(self).__name__)
+
     def targets(
         self,
         labels: Tensor,
@@ -286,7 +297,7 @@ class NumericLoss(nn.Module):
     def _read_numbers(self, labels: Tensor, position_ids: Tensor | None, compact: bool) -> tuple[Tensor | None, NumberSpans]:
         """Return the rows that the loss reads (None: all) and the numbers they belong to, ``[P]`` each."""
         part_table, *tables = self._tables(labels.device)
-        options: dict[str, Any] = {"numbers": self.numbers, "thousands": self.thousands, "ignore_index": self.ignore_index}
+        options: dict[str, Any] = {"rules": self.rules, "ignore_index": self.ignore_index}
         rows: Tensor | None = None
         read: Tensor | None = None
         if compact:
@@ -301,9 +312,9 @@ class NumericLoss(nn.Module):
     def _tables(self, device: torch.device) -> tuple[Tensor, ...]:
         """Return the vocabulary's tables on the labels' device: the buffers themselves if they are there, else copies."""
         if device == self._index_table.device:
-            return self._part_table, self._index_table, self._flag_table, self.widths, self.values
+            return self._part_table, self._index_table, self._flag_table, self.widths, self.number_values
         vocab = self.vocab
-        tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.values)
+        tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.number_values)
         return tuple(table.to(device) for table in tables)
 
     def reads_rows(self, spans: NumberSpans) -> Tensor:
@@ -342,7 +353,7 @@ class NumericLoss(nn.Module):
 
     def place_weights(self, targets: Targets) -> Tensor:
         """Return the weight of each row ``[P]`` within its number, float64."""
-        return NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.numbers, self.widths)
+        return NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.rules, self.widths)
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """Return the cost of each row ``[P]`` from ``z [P, N]``, ``rest [P]`` and target index ``[P]``."""

@@ -29,6 +29,7 @@ from numerate.checks import check_choice, choices
 from numerate.losses.base import NumericLoss, SharedSettings, Suitability, Variant, check_vocab
 from numerate.losses.logit_rows import log_sum_exp, take
 from numerate.losses.target_tokens import DECIMAL_FACTOR, Places, Targets
+from numerate.spans import Rules
 from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class DigitEntropyLoss(NumericLoss):
             vocab = check_vocab(vocab).restrict(digits_only=True)
         super().__init__(vocab, places=places, place_sigma=place_sigma, **shared)
         self.variant: Variant = variant
+        if self.joins:
+            Rules.of(vocab.format, "runs", reader="DigitEntropyLoss with variant='released'")  # raises where they are none
         self._points = [token_id for token_id, text in vocab.marks if text == "."]
 
     @classmethod

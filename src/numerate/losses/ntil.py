@@ -131,13 +131,12 @@ class NTILLoss(NumberLevelLoss):
         self.emd_weight = check_number("emd_weight", emd_weight, least=0.0, most=MOST_FACTOR)
         self.tau = check_number("tau", tau, least=1 / MOST_FACTOR)
         self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0, most=MOST_FACTOR)
-        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
+        self.read_as(numbers if numbers is not None else "runs" if released else "values")
         self.average: Average = average if average is not None else "sequence" if released else "number"
-        check_choice("numbers", self.numbers, choices(Numbers))
         check_choice("average", self.average, choices(Average))
         # Distances in units of the label token's leading digit, so that a three-digit token costs as much as three digits.
         unit = torch.pow(10.0, vocab.widths.double() - 1)
-        self.keep_matrix("distance", distances(vocab.values) / unit[:, None])
+        self.keep_matrix("distance", distances(vocab.number_values) / unit[:, None])
         self.check_scale(self.distance)
         self.keep_matrix("amounts", token_amounts(vocab))
 
@@ -168,7 +167,7 @@ class NTILLoss(NumberLevelLoss):
         whole = torch.where(spans.is_start, whole_share * targets.per_row(whole), 0.0)
         cost = (emd_share * emd + whole).to(z.dtype)
         if self.outside == "penalize":
-            most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
+            most = math.log(10) * (spans.leading - spans.last).double() + self.number_values.max().log1p()
             worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
             log_mass = self.log_mass(z, None if rest is None else targets.blank(rest))
             cost = targets.blank(self.charge_outside(cost, log_mass, worst))
@@ -199,9 +198,10 @@ class NTILLoss(NumberLevelLoss):
         spans = targets.spans
         by_number = self.average == "number"
         unit, size = (targets.group, targets.slots) if by_number else (targets.sequence, targets.shape[:-1].numel())
-        members = torch.stack([spans.is_digit, spans.is_start], -1).double()
+        counted = spans.is_digit if self.rules.fewest is None else spans.is_digit & (targets.own_digits(self.widths) > 0)
+        members = torch.stack([counted, spans.is_start], -1).double()
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
-        emd_share = self.emd_weight * targets.place_weights("exponential", self.sigma, self.numbers, self.widths) / tokens
+        emd_share = self.emd_weight * targets.place_weights("exponential", self.sigma, self.rules, self.widths) / tokens
         emd_share, whole_share = targets.blank(emd_share), numbers.reciprocal()
         if (weights := targets.number_weights) is None:
             return emd_share, whole_share

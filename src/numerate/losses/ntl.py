@@ -141,8 +141,7 @@ class NTLLoss(NumericLoss):
             vocab = check_vocab(vocab).restrict(digits_only=True)
         super().__init__(vocab, **shared)
         self.variant: Variant = variant
-        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
-        check_choice("numbers", self.numbers, choices(Numbers))
+        self.read_as(numbers if numbers is not None else "runs" if released else "values")
         if squash is not None and self.kind != "was":
             raise ValueError(f"squash={squash!r} does not apply to kind={self.kind!r}: expected kind='was', or squash=None.")
         self._prepare(squash)
@@ -225,7 +224,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     kind = "number"
 
     def _prepare(self, squash: float | None) -> None:
-        self.check_scale(self.vocab.values)
+        self.check_scale(self.vocab.number_values)
         self.keep_matrix("amounts", token_amounts(self.vocab))
         self.worst.fill_(1.0)
 

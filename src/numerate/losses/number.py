@@ -21,8 +21,9 @@ number of frequencies.
   normalized over both, the number is -X with probability s: φ becomes (1 - s) φ + s φ*.
 - *Decimal point.* Before the point, a token of another width counts by its value; after it, digits are left-aligned: 6 in place
   of 678 is 0.6.
-- *Length.* A first token longer than the label's makes the number longer. Beyond ten leading places, each further digit adds ten
-  to the value instead of multiplying it by ten, since such an error is one of magnitude.
+- *Length.* A leading token longer than the label's makes the number longer, as do digits in place of padding zeros. Beyond ten
+  leading places, each further digit adds ten to the value instead of multiplying it by ten, since such an error is one of
+  magnitude.
 
 Known weaknesses, left to the cross-entropy to which this loss is added: digits more than ten places below the leading one, which
 change the cost by less than one part in a million; the choice between ``.`` and a digit; and most of a label like 0.000123,
@@ -38,11 +39,12 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_integer, check_number
+from numerate.formats import NumberFormat
 from numerate.losses.base import MOST_FACTOR, SharedSettings, Suitability
 from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.target_tokens import NumberTargets
-from numerate.spans import put_by
+from numerate.spans import MOST_PADDING, put_by
 from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
@@ -112,8 +114,8 @@ class NumberLoss(NumberLevelLoss):
         self.keep("frequency", frequency)
         self.keep_matrix("spectrum", weight)
         self.frequencies = frequencies
-        self.lead_widths = tuple(sorted({token.width for token in vocab.tokens})) if vocab.composes else ()
-        self.keep("lead_boundaries", torch.tensor(self.lead_widths, dtype=torch.long))
+        self.lead_depths = _lead_depths(vocab)
+        self.keep("lead_boundaries", torch.tensor(self.lead_depths, dtype=torch.long))
         self.keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a missing token
         # An ordinal vocabulary has one scale for all values: the leading place of the largest.
         top = float(vocab.values.abs().max())
@@ -127,14 +129,14 @@ class NumberLoss(NumberLevelLoss):
         self.set_worst(4 * weight.sum())  # |φ| <= 1 for prediction and label
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
-        """Return ω·u of every token: as a leading token of each width, then at lower places, before and after the point.
+        """Return ω·u of every token: as a leading token of each depth, then at lower places, before and after the point.
 
         A place ten times smaller is a frequency ten times lower, so the lower places share one table of frequencies that
         extends DEPTH decades further down.
         """
-        values, widths = vocab.values / self.unit, vocab.widths.double()
+        values, widths = vocab.number_values / self.unit, vocab.widths.double()
         rows = [self.frequency[:, None] * lead for lead in self._leads(vocab)]
-        if self.lead_widths:
+        if self.lead_depths:
             span = DEPTH * PER_DECADE + self.frequencies
             # One more decade after the point: the first digit of .5 counts in tenths.
             deep = lowest * torch.pow(10.0, (torch.arange(span + PER_DECADE, dtype=torch.float64) / PER_DECADE - DEPTH))
@@ -142,9 +144,9 @@ class NumberLoss(NumberLevelLoss):
         return torch.cat(rows)
 
     def _leads(self, vocab: NumericVocab) -> Tensor:
-        """Return the value ``[W, N]`` of every token in leading places, for labels whose first token has each width."""
-        unit = torch.tensor([self.unit * 10.0 ** (width - 1) for width in self.lead_widths or (1,)], dtype=torch.float64)
-        lead = vocab.values / unit[:, None]
+        """Return the value ``[W, N]`` of every token in leading places, for leading tokens of each depth."""
+        unit = torch.tensor([self.unit * 10.0**depth for depth in self.lead_depths or (0,)], dtype=torch.float64)
+        lead = vocab.number_values / unit[:, None]
         return torch.where(lead > 10, 10 + 10 * torch.log10(lead.clamp_min(10.0) / 10), lead)
 
     @classmethod
@@ -230,17 +232,18 @@ class NumberLoss(NumberLevelLoss):
     def _columns(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
         """Return each row's first column in the table of phases ``[P]``, and the mask of rows within DEPTH places."""
         spans = targets.spans
-        if not self.lead_widths:
+        if not self.lead_depths:
             return torch.zeros_like(targets.index), spans.is_digit
         width = self.widths[targets.index]
-        lead = torch.bucketize(width, self.lead_boundaries) * self.frequencies
+        depth = spans.leading - spans.exponent
+        lead = torch.bucketize(depth, self.lead_boundaries) * self.frequencies
         # u·10^e before the point; after it (u·10^-width)·10^(e + width).
-        shift = spans.exponent - spans.leading + torch.where(spans.is_fraction, width, 0)
+        shift = torch.where(spans.is_fraction, width, 0) - depth
         near = shift >= -DEPTH
-        table = len(self.lead_widths) * self.frequencies
+        table = len(self.lead_depths) * self.frequencies
         fraction_table = table + DEPTH * PER_DECADE + self.frequencies
         deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
-        return torch.where(spans.is_start & ~spans.is_fraction, lead, deep), spans.has_place & near
+        return torch.where((depth < width) & ~spans.is_fraction, lead, deep), spans.has_place & near
 
     def _signs(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return the label's sign ``[slots]``, ±1, the probability of a negative prediction, and the rows that predict it."""
@@ -256,3 +259,14 @@ class NumberLoss(NumberLevelLoss):
             torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots
         )
         return 1 - 2 * negative, torch.where(decided[:, 1] > 0, decided[:, 0], negative), decides
+
+
+def _lead_depths(vocab: NumericVocab) -> tuple[int, ...]:
+    """Return how far below the leading place tokens that hold it can end, and with padding also those before it."""
+    if not vocab.composes:
+        return ()
+    depths = {token.width - 1 for token in vocab.tokens}
+    if isinstance(vocab.format, NumberFormat) and vocab.format.padded:
+        fewest, most = vocab.format.sizes.digits
+        depths |= {*range(max(fewest - most, -MOST_PADDING), max(depths))}
+    return tuple(sorted(depths))

@@ -49,7 +49,11 @@ class NumberLevelLoss(NumericLoss):
         cost = self.number_cost(z, targets)
         if self.outside == "penalize":
             log_mass = self.log_mass(targets.blank(z), None if rest is None else targets.blank(rest))
-            cost = self.charge_outside(cost, mean_log(targets.blank(log_mass), self.mass_group(targets), targets.slots))
+            group = self.mass_group(targets)
+            own = torch.ones_like(log_mass)
+            if self.rules.fewest is not None:
+                own = (targets.own_digits(self.widths) > 0).to(log_mass.dtype)
+            cost = self.charge_outside(cost, mean_log(targets.blank(log_mass), own, group, targets.slots))
         cost = targets.at_first_digit(cost)
         return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
 
@@ -84,15 +88,18 @@ class NumberLevelLoss(NumericLoss):
         return True
 
 
-def mean_log(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
-    """Mean ``[slots]`` of the logarithms ``[P]`` in each group: a product of masses would vanish for long numbers."""
-    totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
+def mean_log(log_mass: Tensor, counts: Tensor, group: Tensor, slots: int) -> Tensor:
+    """Mean ``[slots]`` of the logarithms ``[P]`` in each group: a product of masses would vanish for long numbers.
+
+    ``counts [P]`` is 1, and 0 for padding, which adds to the sum alone.
+    """
+    totals = sum_by(group, torch.stack([log_mass, counts], -1), slots)
     return totals[:, 0] / totals[:, 1].clamp_min(1.0)
 
 
 def token_amounts(vocab: NumericVocab) -> Tensor:
     """Amount of each token ``[2, N]``, float64: its value before the point, a fraction after it (``678`` is 0.678)."""
-    return torch.stack([vocab.values, vocab.values / power_of_ten(vocab.widths)])
+    return torch.stack([vocab.number_values, vocab.number_values / power_of_ten(vocab.widths)])
 
 
 def label_amounts(amounts: Tensor, targets: NumberTargets) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, put_by, sum_by
+from numerate.spans import EXACT_DIGITS, NumberSpans, Rules, put_by, sum_by
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,17 +132,30 @@ class NumberTargets(Targets):
         """Place ``amounts [slots]`` at the first digit of each number, zero elsewhere: ``[P]``."""
         return torch.where(self.spans.is_start, self.per_row(amounts), 0.0)
 
-    def place_weights(self, places: Places, sigma: float, numbers: Numbers, widths: Tensor) -> Tensor:
-        """Return the weight of each row ``[P]`` within its number; ``widths [N]`` are those of the numeric tokens."""
+    def own_digits(self, widths: Tensor) -> Tensor:
+        """Return how many digits of each token ``[P]`` are not padding: from ``leading`` to ``last``."""
+        spans = self.spans
+        top = torch.minimum(spans.exponent + widths[self.index] - 1, spans.leading)
+        return (top - torch.maximum(spans.exponent, spans.last) + 1).clamp_min(0)
+
+    def place_weights(self, places: Places, sigma: float, rules: Rules, widths: Tensor) -> Tensor:
+        """Return the weight of each row ``[P]`` within its number; ``widths [N]`` are those of the numeric tokens.
+
+        Digits have the weights that they have without padding, and padding those that follow from its places.
+        """
         right = (self.spans.exponent - self.spans.last).double()  # [P]
         if places == "exponential":
             # At most 15 places: a number of 400 digits would have a weight of 10^31. The published code has no limit.
-            return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
+            return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if rules.numbers == "values" else right)
+        own = None if rules.fewest is None else self.own_digits(widths)
         if places == "del":
-            after_point = torch.where(self.spans.is_fraction, widths[self.index].double(), 0.0)
+            after_point = torch.where(self.spans.is_fraction, (widths[self.index] if own is None else own).double(), 0.0)
             decimals = torch.where(self.spans.is_power, 0.0, self.per_row(self.sum(after_point)))  # a power of ten has none
             place = right - decimals  # 0 for units, -1 for tenths
             return torch.where(self.spans.is_fraction, torch.pow(DECIMAL_FACTOR, place - 1), 2 * (place + 1))
         # Linear: n, n-1, .., 1 over the digits; each token takes the weight of its last digit, normalized to mean 1 per number.
         raw = self.blank(right + 1)
-        return raw * self.per_row(self.sum(torch.ones_like(raw)) / self.sum(raw).clamp_min(1.0))
+        if own is None:
+            return raw * self.per_row(self.sum(torch.ones_like(raw)) / self.sum(raw).clamp_min(1.0))
+        counted = (own > 0).to(raw.dtype)
+        return raw.clamp_min(0) * self.per_row(self.sum(counted) / self.sum(raw * counted).clamp_min(1.0))

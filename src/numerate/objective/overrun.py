@@ -5,6 +5,7 @@ An early sign of numbers that do not end. A model that is certain of the end of 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -66,9 +67,12 @@ def number_ends(
 ) -> Tensor:
     """Return the mask ``[.., T]`` of the first label after each number.
 
-    Excluded: numeric labels, which start another number; the point, comma or power of ten inside a number; labels of another
-    document; ``ignore_index``. See :meth:`NumberSpans.from_labels` for the arguments.
+    Excluded: numeric labels, which start another number; the point, comma, space or power of ten inside a number; labels of
+    another document; ``ignore_index``. See :meth:`NumberSpans.from_labels` for the arguments. With the power of ten first, it
+    and the digits end apart.
     """
+    if vocab.writes("exponent"):
+        vocab = replace(vocab, format="spaced" if vocab.writes("spaced") else None)
     spans = NumberSpans.from_labels(labels, vocab, position_ids=position_ids, thousands=thousands, ignore_index=ignore_index)
     follows_digit, number_before = _before(spans.is_digit, False), _before(spans.number_of, -1)
     if position_ids is not None:

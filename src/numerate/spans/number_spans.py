@@ -10,19 +10,20 @@ slots. Only properties that return ``[S]`` tensors truncate them.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from numerate.checks import check_choice, check_labels, choices
+from numerate.checks import check_labels
 from numerate.marks import SPACED
 from numerate.spans.lexer import Tokens, before, read_numbers, read_runs
-from numerate.spans.places import EXACT_DIGITS, find_places, power_of_ten
-from numerate.spans.segments import sum_by
+from numerate.spans.places import EXACT_DIGITS, find_places, power_of_ten, top_digit
+from numerate.spans.readable import PLAIN, Numbers, Rules
+from numerate.spans.segments import extreme_by, sum_by
+from numerate.spans.spaced import close_gaps
 from numerate.vocab import NumericVocab, look_up
 
-Numbers = Literal["values", "runs"]
+_OF_NUMBER = ("number_of", "leading", "last", "negative")  # fields that are facts of a number
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,19 @@ class NumberSpans:
 
     Attributes:
         index: index of the token among the numeric tokens, -1 for other tokens.
-        number_of: index of the number that the token belongs to, counted through the batch; -1 for none. Sign, point, commas
-            and power of ten belong to the number.
+        number_of: index of the number that the token belongs to, counted through the batch; -1 for none. Sign, point, commas,
+            spaces of a spaced number, and power of ten belong to the number.
         is_digit: mask of tokens with digits, including those of a power of ten.
         is_start: mask of the first digit token of each number.
         is_sign: mask of minus signs that are separate tokens; ``(-`` is not in the mask, but makes its number negative.
-        is_fraction: mask of tokens with digits after the point.
+        is_fraction: mask of tokens with digits after the point; before it in a reversed number.
         is_power: mask of tokens with digits of a power of ten: the 5 of ``1e-5``. Their exponent, leading and last are those
             within the power.
-        exponent: the place of the token's last digit is ``10**exponent``; 0 for tokens without digits.
-        leading: exponent of the first digit of the token's number.
-        last: exponent of the last digit of the token's number.
+        exponent: the lowest place of the token's digits is ``10**exponent``; 0 for tokens without digits.
+        leading: exponent of the highest place of the token's number; zeros of a padded format do not count.
+        last: exponent of the lowest place of the token's number; zeros of a padded format do not count.
         negative: whether the token's number is negative.
-        token_values: value of the token, float64, 0 for tokens without digits.
+        token_values: value of the token's digits, float64, 0 for tokens without digits: 120 for ``021`` in a reversed number.
 
     Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)} | {".": 10, "-": 11}, vocab_size=12)
@@ -79,11 +80,11 @@ class NumberSpans:
         thousands: bool = False,
         ignore_index: int = -100,
     ) -> NumberSpans:
-        """Find the numbers in ``labels``.
+        """Find the numbers in ``labels``, written in the format of the vocabulary.
 
         Args:
             labels: token ids ``[.., T]``; ``ignore_index`` and every id outside the vocabulary end a number.
-            vocab: the numeric tokens.
+            vocab: the numeric tokens. Formats with the power of ten first are refused.
             position_ids: position ``[.., T]`` of each label's token; a 0 starts a new document.
             numbers: ``"values"`` reads sign, point and power of ten; ``"runs"`` reads every run of digits as an integer, as
                 the published NTIL and ``ntloss`` code do.
@@ -95,10 +96,9 @@ class NumberSpans:
             vocab.index_table.to(labels.device),
             vocab.flag_table.to(labels.device),
             vocab.widths.to(labels.device),
-            vocab.values.to(labels.device),
+            vocab.number_values.to(labels.device),
             position_ids=position_ids,
-            numbers=numbers,
-            thousands=thousands,
+            rules=Rules.of(vocab.format, numbers, thousands=thousands),
             ignore_index=ignore_index,
         )
 
@@ -141,14 +141,10 @@ class NumberSpans:
 
     def _first_digits(self) -> tuple[Tensor, Tensor]:
         """Return the exponents ``[S]`` of each number's first nonzero digit and of its last digit."""
-        width = self.token_values.abs().clamp_min(1).log10().floor().long()  # digits without leading zeros, minus one
-        first = torch.where(self.has_place & (self.token_values != 0), self.exponent + width, self.last)
-        first = torch.where(self.is_power, torch.iinfo(torch.int64).min, first)
-        group = self.number_of.flatten()
-        slots = torch.full((group.numel() + 1,), torch.iinfo(torch.int64).min, device=group.device)
-        top = slots.scatter_reduce(0, torch.where(group < 0, group.numel(), group), first.flatten(), "amax")
-        count = int(self.count)
-        return top[:count], self.per_number(torch.where(self.is_start, self.last, 0))[:count]
+        group, count = torch.where(self.has_place, self.number_of, -1).flatten(), int(self.count)
+        first = torch.where(self.token_values != 0, self.exponent + top_digit(self.token_values), self.last)
+        top = extreme_by(group, first.flatten(), "amax")
+        return top[:count], extreme_by(group, self.exponent.flatten(), "amin")[:count]
 
     def _sum_above(self, base: Tensor) -> Tensor:
         """Return each number ``[S]`` without its sign, in units of ``10**base``."""
@@ -187,8 +183,7 @@ def find_numbers(
     values: Tensor,
     *,
     position_ids: Tensor | None = None,
-    numbers: Numbers = "values",
-    thousands: bool = False,
+    rules: Rules = PLAIN,
     ignore_index: int = -100,
 ) -> NumberSpans:
     """Find the numbers as :meth:`NumberSpans.from_labels` does, with the vocabulary's tables on the labels' device."""
@@ -201,7 +196,7 @@ def find_numbers(
     inner[:, :1] = False
     index = look_up(index_table, labels, ignore_index)
     flags = look_up(flag_table, labels, ignore_index)
-    spans = _read(index, flags, before(flags), inner, inner, widths, values, numbers, thousands)
+    spans = _read(index, flags, before(flags), inner, inner, widths, values, rules)
     # By fields: torch 2.11 does not trace vars() of a frozen dataclass.
     return NumberSpans(**{field.name: getattr(spans, field.name).reshape(shape) for field in fields(spans)})
 
@@ -215,8 +210,7 @@ def find_numbers_among(
     values: Tensor,
     *,
     position_ids: Tensor | None = None,
-    numbers: Numbers = "values",
-    thousands: bool = False,
+    rules: Rules = PLAIN,
     ignore_index: int = -100,
 ) -> tuple[Tensor, NumberSpans]:
     """Find the numbers among the M tokens that can be part of one; return their positions ``[M]`` and spans ``[1, M]``.
@@ -232,7 +226,7 @@ def find_numbers_among(
     index = look_up(index_table, flat[rows][None], ignore_index)
     flags = look_up(flag_table, flat[rows][None], ignore_index)
     flags_before = look_up(flag_table, flat[rows - 1][None], ignore_index)
-    return rows, _read(index, flags, flags_before, inner[None], next_to[None], widths, values, numbers, thousands)
+    return rows, _read(index, flags, flags_before, inner[None], next_to[None], widths, values, rules)
 
 
 def _read(
@@ -243,31 +237,31 @@ def _read(
     next_to: Tensor,
     widths: Tensor,
     values: Tensor,
-    numbers: Numbers,
-    thousands: bool,
+    rules: Rules,
 ) -> NumberSpans:
     """Read the numbers of tokens ``[B, T]``; ``flags_before`` are the flags of the token before each one in the text.
 
     ``inner``: that token is in the same document. ``next_to``: it also precedes the token in ``index``.
     """
-    check_choice("numbers", numbers, choices(Numbers))
-    if thousands and numbers == "runs":
-        raise ValueError("thousands=True does not apply to numbers='runs', which end at a comma: expected numbers='values'.")
-    unspaced = (flags & SPACED) == 0
     digit = index >= 0
     safe = index.clamp_min(0)
     width = torch.where(digit, widths[safe], 0)
-    tokens = Tokens.of(digit, width, next_to & unspaced, flags, torch.where(inner & unspaced, flags_before, 0))
-    parts = read_numbers(tokens, thousands=thousands) if numbers == "values" else read_runs(tokens)
     token_values = torch.where(digit, values[safe], 0.0)
-    return NumberSpans(
-        index=index,
-        number_of=parts.number_of,
-        is_digit=digit,
-        is_start=parts.start,
-        token_values=token_values,
-        **find_places(parts, tokens, token_values),
-    )
+    if not rules.spaced:
+        unspaced = (flags & SPACED) == 0
+        tokens = Tokens.of(digit, width, next_to & unspaced, flags, torch.where(inner & unspaced, flags_before, 0))
+        return NumberSpans(index=index, is_digit=digit, token_values=token_values, **_found(tokens, token_values, rules))
+    tokens, order = close_gaps(digit, width, next_to, flags, flags_before, inner)
+    found = _found(tokens, order.moved(token_values), rules)
+    restored = {name: order.restored(x, of_number=name in _OF_NUMBER) for name, x in found.items()}
+    return NumberSpans(index=index, is_digit=digit, token_values=token_values, **restored)
+
+
+def _found(tokens: Tokens, token_values: Tensor, rules: Rules) -> dict[str, Tensor]:
+    """Return the fields of :class:`NumberSpans` that depend on other tokens."""
+    parts = read_numbers(tokens, thousands=rules.thousands) if rules.numbers == "values" else read_runs(tokens)
+    places = find_places(parts, tokens, token_values, last_first=rules.last_first, fewest=rules.fewest)
+    return {"number_of": parts.number_of, "is_start": parts.start, **places}
 
 
 def check_position_ids(position_ids: Tensor, labels: Tensor) -> None:

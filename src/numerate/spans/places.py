@@ -2,6 +2,9 @@
 
 With C the running count of digits, a token's exponent is C at the end of the integer part (a point counts no digit) minus
 C at the token: one formula for both sides of the point. A power of ten shifts it: the place of 5 in ``1.5e-3`` is 10⁻⁴.
+
+In a reversed number, where the digits after the point come first, it is C before the token minus C at the point, or at the start
+of a number without one: the place of 5 in ``5.21`` is 10⁻¹.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import torch
 from torch import Tensor
 
 from numerate.spans.lexer import NumberParts, Tokens, after
-from numerate.spans.segments import sum_by
+from numerate.spans.segments import extreme_by, sum_by
 
 EXACT_DIGITS = 15  # decimal numbers of this many digits round-trip through float64
+MOST_PADDING = 15  # zeros before a number that are not counted: a wrong one costs 10^15 leading places, which must fit float32
 _POWERS = torch.tensor([float(f"1e{k}") for k in range(-330, 309)], dtype=torch.float64)
 
 
@@ -21,8 +25,23 @@ def power_of_ten(exponent: Tensor) -> Tensor:
     return _POWERS.to(exponent.device)[(exponent + 330).clamp(0, _POWERS.shape[0] - 1)]
 
 
-def find_places(parts: NumberParts, tokens: Tokens, token_values: Tensor) -> dict[str, Tensor]:
-    """Compute the fields of :class:`~numerate.NumberSpans` for the place of each token and the sign of its number."""
+def top_digit(values: Tensor) -> Tensor:
+    """Return the exponent of the first nonzero digit of integers, 0 for 0."""
+    return values.abs().clamp_min(1).log10().floor().long()
+
+
+def find_places(
+    parts: NumberParts,
+    tokens: Tokens,
+    token_values: Tensor,
+    *,
+    last_first: bool = False,
+    fewest: tuple[int, int] | None = None,
+) -> dict[str, Tensor]:
+    """Compute the fields of :class:`~numerate.NumberSpans` for the place of each token and the sign of its number.
+
+    ``last_first`` and ``fewest`` are those of :class:`~numerate.spans.readable.Rules`.
+    """
     digit, number_of, powers = tokens.digit, parts.number_of, parts.powers
     none = torch.zeros_like(digit)
     is_power = none if powers is None else powers.sign != 0
@@ -48,13 +67,20 @@ def find_places(parts: NumberParts, tokens: Tokens, token_values: Tensor) -> dic
     facts = _share(facts, owner, number_of)
 
     member = number_of >= 0
-    integer_end, is_fraction, negative = facts["end"], none, none
+    unit = facts["start" if last_first else "end"]  # running count at the units
+    is_fraction = negative = none
     if "point" in facts:
         has_point = facts["point"] > 0
-        integer_end = torch.where(has_point, facts["point"] - 1, integer_end)
-        is_fraction = has_place & has_point & (running > integer_end)
+        unit = torch.where(has_point, facts["point"] - 1, unit)
+        is_fraction = has_place & has_point & (running <= unit if last_first else running > unit)
         negative = member & (facts["negative"] > 0)
-    exponent, leading, last = integer_end - running, integer_end - facts["start"] - 1, integer_end - facts["end"]
+    if last_first:
+        exponent, leading, last = running - width - unit, facts["end"] - unit - 1, facts["start"] - unit
+    else:
+        exponent, leading, last = unit - running, unit - facts["start"] - 1, unit - facts["end"]
+    if fewest is not None:
+        digits = torch.where(has_place, token_values, 0.0)
+        leading, last = _without_padding(number_of, exponent, digits, leading, last, fewest)
     if powers is not None:
         exponent = torch.where(is_power, power_right, exponent + facts["power"])
         leading = torch.where(is_power, powers.width - 1, leading + facts["power"])
@@ -76,3 +102,17 @@ def _share(facts: dict[str, Tensor], owner: Tensor, number_of: Tensor) -> dict[s
     sums = sum_by(owner.flatten(), stacked, owner.numel())[number_of.flatten().clamp_min(0)]
     columns = sums.view(*number_of.shape, len(facts)).unbind(-1)
     return {name: columns[i] for i, name in enumerate(facts)}
+
+
+def _without_padding(
+    number_of: Tensor, exponent: Tensor, values: Tensor, leading: Tensor, last: Tensor, fewest: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return ``leading`` and ``last`` of numbers without zeros at either end, but with the ``fewest`` digits and decimals."""
+    group = torch.where(values != 0, number_of, -1).flatten()
+    powers = power_of_ten(torch.arange(1, EXACT_DIGITS, device=exponent.device))
+    zeros = (torch.remainder(values[..., None], powers) == 0).sum(-1)  # at the end of a token
+    first = extreme_by(group, (exponent + top_digit(values)).flatten(), "amax")
+    final = extreme_by(group, (exponent + zeros).flatten(), "amin")
+    owner, (digits, decimals) = number_of.clamp_min(0), fewest
+    top = torch.maximum(first[owner].clamp_min(digits - 1), leading - MOST_PADDING)
+    return torch.minimum(leading, top), torch.maximum(last, final[owner].clamp_max(-decimals))

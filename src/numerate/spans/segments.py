@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -29,3 +31,10 @@ def put_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
     """Compute :func:`sum_by` for groups of at most one row; cheaper on a GPU because it does not sort."""
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
     return slots.index_put((torch.where(group < 0, size, group),), amounts)[:size]
+
+
+def extreme_by(group: Tensor, amounts: Tensor, which: Literal["amin", "amax"]) -> Tensor:
+    """Return the least or the largest of the integers ``amounts [P]`` that share a ``group [P]``, not -1, as ``[P]`` slots."""
+    size, bounds = group.numel(), torch.iinfo(amounts.dtype)
+    slots = amounts.new_full((size + 1,), bounds.min if which == "amax" else bounds.max)
+    return slots.scatter_reduce(0, torch.where(group < 0, size, group), amounts, which)[:size]
