@@ -1,25 +1,33 @@
-"""Inspect a tokenizer: how it splits numbers, how they are read back, and which losses suit it."""
+"""Inspect a tokenizer: how it splits numbers, plain and in each format, how they are read back, and which losses suit it."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from numerate.checks import one_line, public_dir
+from numerate.formats import KINDS, NumberFormat
 from numerate.losses import LOSSES
 from numerate.losses.base import Suitability
 from numerate.spans import NumberSpans
+from numerate.tokens import known_texts
 from numerate.vocab import NumericVocab
 
 __all__ = [
     "EXAMPLES",
+    "EXAMPLE_NUMBER",
+    "PLACES",
     "Advice",
+    "FormatTokens",
     "Inspection",
     "Reading",
+    "format_tokens",
     "inspect_tokenizer",
     "loss_advice",
     "number_style",
@@ -30,7 +38,11 @@ __dir__ = public_dir(globals())
 
 EXAMPLES = ("12345.678", "-7", "1,000")
 """Default texts."""
+EXAMPLE_NUMBER = "12345.6"
+"""Default number of :func:`format_tokens`."""
 _PROBES = ("7", "42", "365", "1000", "31415", "271828", "1234567", "98765432", "100000000", "2718281828")
+_MOST_DIGITS = 6
+_SENTENCE = "The answer is {} in all."
 _ORDER: tuple[Suitability, ...] = ("good", "fair", "poor")
 
 
@@ -55,6 +67,33 @@ class Advice:
     note: str
 
 
+Places = Literal["fixed", "aligned", "shifting"]
+PLACES: dict[Places, str] = {
+    "fixed": "each place, such as the tens, is always in the same token of the number",
+    "aligned": "tokens are cut at the same places in every number",
+    "shifting": "where tokens are cut depends on how many digits the number has",
+}
+"""How the places of digits, ones, tens and so on, fall into tokens."""
+
+
+@dataclass(frozen=True)
+class FormatTokens:
+    """What a tokenizer makes of numbers in a format; averages are over integers of one to six digits."""
+
+    kind: str
+    text: str
+    """An example in the format."""
+
+    tokens: tuple[str, ...]
+    """Of the example; a leading space shown as ␣."""
+
+    tokens_per_number: float
+    digits_per_token: tuple[int, int]
+    """Fewest and most digits of a token that has digits of the number."""
+
+    places: Places
+
+
 @dataclass(frozen=True)
 class Inspection:
     """The result of :func:`inspect_tokenizer`."""
@@ -63,6 +102,7 @@ class Inspection:
     vocab: NumericVocab
     facts: dict[str, str]
     readings: tuple[Reading, ...]
+    formats: tuple[FormatTokens, ...]
     advice: tuple[Advice, ...]
 
 
@@ -74,6 +114,7 @@ def inspect_tokenizer(tokenizer: Any, texts: Sequence[str] = EXAMPLES) -> Inspec
         vocab=vocab,
         facts=vocab_facts(vocab),
         readings=tuple(reading for text in texts for reading in _readings(tokenizer, vocab, text)),
+        formats=format_tokens(tokenizer),
         advice=loss_advice(vocab),
     )
 
@@ -90,7 +131,7 @@ def number_style(tokenizer: Any, vocab: NumericVocab) -> str:
 
 
 def _widths(tokenizer: Any, vocab: NumericVocab, digits: str) -> list[int]:
-    index = vocab.index_of(_encode(tokenizer, f"The answer is {digits} in all."))
+    index = vocab.index_of(_encode(tokenizer, _SENTENCE.format(digits)))
     return vocab.widths[index[index >= 0]].tolist()
 
 
@@ -141,6 +182,95 @@ def _readings(tokenizer: Any, vocab: NumericVocab, text: str) -> Iterator[Readin
     yield plain
     if grouped.numbers != plain.numbers:
         yield grouped
+
+
+def format_tokens(tokenizer: Any, number: str = EXAMPLE_NUMBER) -> tuple[FormatTokens, ...]:
+    """Return what the tokenizer makes of numbers in every kind of format, without the kinds whose characters it does not know.
+
+    Args:
+        tokenizer: of Hugging Face.
+        number: the example, in ordinary notation; padded kinds pad it to at least six digits before the point.
+    """
+    pieces = {token_id: text for text, token_id in known_texts(tokenizer)}
+    random = Random(0)
+    probes = [f"{random.randrange(10 ** (size - 1), 10**size)}" for size in range(1, _MOST_DIGITS + 1) for _ in range(5)]
+    found = []
+    for kind in KINDS:
+        shown = NumberFormat.fit([number, "1" * _MOST_DIGITS], kind)
+        format = NumberFormat.fit(["1" * _MOST_DIGITS, "1"], kind)
+        example = _cut(tokenizer, pieces, shown.write(number))
+        cuts = [_cut(tokenizer, pieces, format.write(probe)) for probe in probes]
+        if example is None or None in cuts:
+            continue
+        digits = [_digits(format, probe, cut) for probe, cut in zip(probes, cuts, strict=True) if cut is not None]
+        sizes = [count for one in digits for count in Counter(digit.token for digit in one).values()]
+        tokens = tuple(text.replace(" ", "␣") for text, _ in example)
+        mean = fmean(len(cut) for cut in cuts if cut is not None)
+        found.append(FormatTokens(kind, shown.write(number), tokens, mean, (min(sizes), max(sizes)), _places(digits)))
+    return tuple(found)
+
+
+class _Digit(NamedTuple):
+    """A digit of a number: its place, the index of its token, and the digits before and after it in that token."""
+
+    place: int
+    token: int
+    before: int
+    after: int
+
+
+def _cut(tokenizer: Any, pieces: dict[int, str], written: str) -> list[tuple[str, range]] | None:
+    """Return text and characters of each token of a number, not counting spaces; None if the tokens are not those of the text."""
+    for context in (_SENTENCE, "{}"):  # a vocabulary of numbers alone has no words
+        try:
+            texts = [pieces.get(token_id, "") for token_id in _encode(tokenizer, context.format(written)).tolist()]
+        except ValueError:
+            continue  # a character without a token
+        if "".join(texts).replace(" ", "") == context.format(written).replace(" ", ""):
+            return _inside(texts, len(context.partition("{")[0].replace(" ", "")), len(written.replace(" ", "")))
+    return None
+
+
+def _inside(texts: Sequence[str], start: int, size: int) -> list[tuple[str, range]]:
+    """Return the tokens that touch ``size`` characters from ``start``, not counting spaces, with those of the characters."""
+    found, end = list[tuple[str, range]](), 0
+    for text in texts:
+        begin, end = end, end + len(text.replace(" ", ""))
+        inside = range(max(begin, start) - start, min(end, start + size) - start)
+        # Of tokens that are only a space, those between characters of the number count.
+        if inside or (begin == end and start < begin < start + size):
+            found.append((text, inside))
+    return found
+
+
+def _digits(format: NumberFormat, number: str, cut: list[tuple[str, range]]) -> list[_Digit]:
+    """Return the digits of an integer and where they stand in its tokens."""
+    written = format.write(number).replace(" ", "")
+    place_of: dict[int, int] = {}
+    for place in range(_MOST_DIGITS):  # the digit that changes with the number by a power of ten has its place
+        digit = int(number.zfill(_MOST_DIGITS)[-1 - place])
+        other = format.write(str(int(number) + (1 if digit < 5 else -1) * 10**place)).replace(" ", "")
+        changed = [i for i, pair in enumerate(zip(written, other, strict=False)) if pair[0] != pair[1]]
+        if len(other) == len(written) and len(changed) == 1:
+            place_of[changed[0]] = place
+    found = []
+    for token, (_, characters) in enumerate(cut):
+        inside = [character for character in characters if character in place_of]
+        found += [_Digit(place_of[one], token, i, len(inside) - 1 - i) for i, one in enumerate(inside)]
+    return found
+
+
+def _places(numbers: Sequence[Sequence[_Digit]]) -> Places:
+    """Return how the places of digits fall into tokens."""
+    by_place: dict[int, set[_Digit]] = defaultdict(set)
+    for digits in numbers:
+        for digit in digits:
+            by_place[digit.place].add(digit)
+    seen = by_place.values()
+    if all(len({(digit.token, digit.before) for digit in one}) == 1 for one in seen):
+        return "fixed"
+    same_start, same_end = (all(len({digit[field] for digit in one}) == 1 for one in seen) for field in (2, 3))
+    return "aligned" if same_start or same_end else "shifting"
 
 
 def _encode(tokenizer: Any, text: str) -> torch.Tensor:

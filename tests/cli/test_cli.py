@@ -17,6 +17,7 @@ import numerate
 from numerate import LOSSES
 from numerate.cli import app
 from numerate.cli.app import what_brings
+from numerate.formats import KINDS
 from numerate.tokenizers import load_tokenizer
 
 if sys.version_info >= (3, 11):
@@ -61,6 +62,10 @@ class TestInspect:
         assert "12345.678 123 45 . 678 12345.678 10² 10⁰ 10⁻³" in output
         assert "1,000 1 , 000 1, 0" in output
         assert "1,000 1 , 000 1000 thousands=True" in output
+        assert "grouped 12 , 345 . 6 2.0 1-3 aligned" in output
+        assert all(f" {kind} " in output for kind in KINDS)
+        assert "shifting: where tokens are cut depends" in output
+        assert "no tokens for" not in output
         assert all(f" {name} each " in output for name in LOSSES)
         assert "ntl_mse each token poor" in output
 

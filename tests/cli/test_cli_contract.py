@@ -124,7 +124,7 @@ def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
     short = ["--data", "table.csv", "--target", "price", "--set", "eval_examples=4", "--set", "batch_size=4"]
     calls: list[tuple[list[str], set[str]]] = [
         (["task", "arithmetic", "-n", "2"], {"task", "examples"}),
-        (["inspect", "smollm2"], {"style", "readings", "advice"}),
+        (["inspect", "smollm2"], {"style", "readings", "formats", "advice"}),
         (["train", *short, "--steps", "2", "--out", "a", "--resume"], {"folder", "model", "figures", "levels"}),
         (["eval", "a", "--set", "eval_examples=3"], {"folder", "figures"}),
         (["predict", "a", "--data", "table.csv", "--limit", "3", "--overwrite"], {"path", "rows", "figures"}),

@@ -1,4 +1,4 @@
-"""``numerate inspect``: how a tokenizer splits numbers, and which losses suit it."""
+"""``numerate inspect``: how a tokenizer splits numbers, plain and in each format, and which losses suit it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def inspect(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a tokenizer splits numbers, and which losses suit it."""
+    """Show how a tokenizer splits numbers, plain and in each format, and which losses suit it."""
     if loss is not None:
         check_choice("loss", loss, loss_names())
         if plot is None:
@@ -60,7 +60,7 @@ def inspect(
         inspection = inspect_tokenizer(read, text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
     if as_json:
-        parts = {name: [asdict(one) for one in getattr(inspection, name)] for name in ("readings", "advice")}
+        parts = {name: [asdict(one) for one in getattr(inspection, name)] for name in ("readings", "formats", "advice")}
         print_json({"tokenizer": tokenizer, "style": inspection.style, "facts": inspection.facts, **parts})
     if plot is not None:
         with console.status("plotting"):
@@ -90,12 +90,39 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
         readings.add_row(title, _pieces(reading, console.width // 2), numbers or "none")
     console.print(readings)
 
+    _print_formats(console, inspection)
+
     losses = Table("loss", "scores", "suits it", "note", title="\nWhich losses suit it", title_justify="left")
     for advice in inspection.advice:
         losses.add_row(
             advice.loss, f"each {advice.level}", Text(advice.suitability, _COLOURS[advice.suitability]), Text(advice.note)
         )
     console.print(losses)
+
+
+def _print_formats(console: Console, inspection: Inspection) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.formats import KINDS
+    from numerate.inspection import EXAMPLE_NUMBER, PLACES
+
+    formats = Table(title="\nWhat each format makes of numbers", title_justify="left")
+    formats.add_column("format", no_wrap=True)
+    formats.add_column(f"tokens of {EXAMPLE_NUMBER}", overflow="fold")
+    for title in ("tokens per number", "digits per token"):
+        formats.add_column(title, justify="right", max_width=10)
+    formats.add_column("places", no_wrap=True)
+    for one in inspection.formats:
+        fewest, most = one.digits_per_token
+        digits = f"{fewest}" if fewest == most else f"{fewest}-{most}"
+        formats.add_row(one.kind, Text(" ".join(one.tokens), "cyan"), f"{one.tokens_per_number:.1f}", digits, one.places)
+    console.print(formats)
+    lost = {*KINDS} - {one.kind for one in inspection.formats}
+    notes = [f"{name}: {meaning}" for name, meaning in PLACES.items()] + ["averages over integers of one to six digits"]
+    notes += [f"no tokens for {', '.join(kind for kind in KINDS if kind in lost)}"] * bool(lost)
+    for note in notes:
+        console.print(Text(note, "dim"))
 
 
 def _pieces(reading: Reading, width: int) -> Text:
