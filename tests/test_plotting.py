@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 from tests.samples import refused
+from tests.targets import small
 
 from numerate import LOSSES, NumberDistribution, NumericVocab, plotting
 from numerate.calibration import conformal, coverage, pit
-from numerate.plotting import certain_costs, plot_coverage, plot_distributions, plot_loss, plot_reliability
+from numerate.formats import KINDS
+from numerate.inspection import format_tokens
+from numerate.plotting import certain_costs, plot_coverage, plot_distributions, plot_formats, plot_loss, plot_reliability
 
 DIGITS = NumericVocab.from_texts({str(d): d for d in range(10)} | {"-": 10}, vocab_size=12)
 CHUNKS = NumericVocab.from_texts({text: i for i, text in enumerate([*map(str, range(120)), "00", "007", " 7"])}, vocab_size=130)
@@ -149,3 +153,28 @@ class TestCalibration:
         refused(TypeError, ["levels=0.9"], lambda: plot_coverage(ANSWERS, TRUTHS, path, levels=0.9))  # type: ignore[arg-type]
         refused(TypeError, ["distributions contains 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
         assert not path.exists()
+
+
+class TestFormats:
+    def test_every_kind_with_its_tokens(self, tmp_path, monkeypatch):
+        figures: list[Any] = []
+        save = plotting.figures.save
+        monkeypatch.setattr(plotting.formats, "save", lambda figure, path: figures.append(figure) or save(figure, path))
+        tokenizers = {kind: small.tokenizer(kind) for kind in small.KINDS}
+        path = plot_formats(tokenizers, tmp_path / "new" / "formats.png", "-1234.5")
+        assert path.read_bytes().startswith(b"\x89PNG")
+        for axes, (title, tokenizer) in zip(figures[0].axes, tokenizers.items(), strict=True):
+            rows = format_tokens(tokenizer, "-1234.5")
+            assert [row.kind for row in rows] == [*KINDS]
+            drawn = [text.get_text() for text in axes.texts]
+            assert drawn == [text for row in rows for text in (row.kind, row.places, *row.tokens)]
+            assert axes.get_title(loc="left") == f"-1234.5, {title}"
+            boxes, edge = [patch.get_bbox() for patch in axes.patches], axes.get_xlim()[1]
+            assert len(boxes) == sum(len(row.tokens) for row in rows)
+            assert all(a.x1 < b.x0 or a.y0 != b.y0 for a, b in pairwise(boxes))  # side by side
+            assert max(box.x1 for box in boxes) < edge - 3  # the places stand beside them
+
+    def test_bad_input(self, tmp_path):
+        refused(ValueError, ["tokenizers is empty"], lambda: plot_formats({}, tmp_path / "a.png"))
+        refused(ValueError, ["path.suffix='.bmp'"], lambda: plot_formats({}, "a.bmp"))
+        refused(ValueError, ["number='1e5'"], lambda: plot_formats({"a": small.tokenizer("digits")}, tmp_path / "a.png", "1e5"))

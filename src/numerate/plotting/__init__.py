@@ -1,9 +1,10 @@
-"""Plots of losses, calibration and distributions; they need matplotlib."""
+"""Plots of losses, formats, calibration and distributions; they need matplotlib."""
 
 from numerate.checks import public_dir
 from numerate.choices import FORMATS
 from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
 from numerate.plotting.figures import figure_for
+from numerate.plotting.formats import plot_formats
 from numerate.plotting.losses import certain_costs, plot_loss
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "figure_for",
     "plot_coverage",
     "plot_distributions",
+    "plot_formats",
     "plot_loss",
     "plot_reliability",
 ]
