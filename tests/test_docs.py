@@ -11,6 +11,7 @@ from tests.samples import real_tokenizer
 
 import numerate
 from numerate import LOSSES, NumericVocab
+from numerate.formats import KINDS, NumberFormat
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -76,3 +77,12 @@ def test_the_table_of_losses_is_complete():
     rows = re.findall(r"^\| `(\w+)` \|.*\| (token|number) \|", page, re.MULTILINE)
     vocab = NumericVocab.from_texts({str(digit): digit for digit in range(10)}, vocab_size=10)
     assert rows == [(name, loss(vocab).level) for name, loss in LOSSES.items() if loss.__name__ in numerate.losses.__all__]
+
+
+def test_the_table_of_formats_is_complete():
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)`<br>`([^`]+)` \|", page, re.MULTILINE)
+    formats = {kind: NumberFormat.fit(["12345.6", "111111"], kind) for kind, _ in rows}
+    assert rows == [(kind, format.write("12345.6")) for kind, format in formats.items()]
+    assert {kind for kind in KINDS if "+" not in kind} == {*formats}
+    assert all(f"`{kind}`" in page for kind in KINDS)

@@ -13,9 +13,9 @@ from numerate.plotting.palette import colour
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NAMES, _PLACES = 9.0, 3.8  # widths of the columns beside the tokens, in characters of a token
+_NAMES, _PLACES = 10.8, 3.8  # widths of the columns beside the tokens, in characters of a token
 _CHARACTER, _EDGES, _GAP = 0.66, {True: 0.5, False: 0.14}, 0.14  # of a token with digits, or without
-_ROW_INCHES, _INCHES = 0.28, 6.4
+_ROW_INCHES, _INCHES = 0.27, 5.3  # narrow, to be read on a phone too
 _TOKENS = {True: ("#dcebf3", colour("ink")), False: (colour("wash"), colour("grey"))}
 _COLOURS: dict[Places, str] = {"fixed": colour("good"), "aligned": colour("c1"), "shifting": colour("bad")}
 
