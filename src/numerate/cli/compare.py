@@ -12,6 +12,7 @@ import typer
 from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
 from numerate.cli.settings import (
     BUDGET_HELP,
+    FORMAT_HELP,
     MODELS,
     SET_HELP,
     SOFT_LOSSES,
@@ -66,6 +67,14 @@ def compare(
         typer.Option(
             metavar="NAME",
             help=f"Loss to compare, including {SOFT_LOSSES}; repeatable. The baseline is always included.",
+            rich_help_panel="Runs",
+        ),
+    ] = None,
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"{FORMAT_HELP} Repeatable; the baseline in plain text is always included. Default: plain.",
             rich_help_panel="Runs",
         ),
     ] = None,
@@ -142,7 +151,8 @@ def compare(
     with interruptible("Interrupted before the first run."):
         from numerate.lab.comparison.plan import comparison_settings, planned
 
-        named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
+        named: dict[str, Any] = {"losses": loss, "formats": format, "tasks": task, "models": model, "seeds": seeds}
+        named |= {"baseline": baseline, "skip_bad": skip_bad}
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
         known = comparison_settings(config, preset, data, target, settings, gpu=lambda: False)
         settings |= parse_settings(setting or [], experiment_types(known.get("tasks", ("arithmetic",))))

@@ -133,7 +133,8 @@ def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str
     """Return the types of the settings of a comparison, its runs and their tasks."""
     from numerate.lab.comparison.plan import task_names
 
-    several = {"losses": tuple[Any, ...], "tasks": tuple[Any, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
+    several: dict[str, Any] = {name: tuple[Any, ...] for name in ("losses", "tasks")}
+    several |= {"formats": tuple[str, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
     return run_types(*task_names(tasks)) | several | {"name": str, "baseline": str, "settings": dict}
 
 

@@ -86,6 +86,9 @@ def run_announcement(config: RunConfig, task: Task, folder: Path, *, step: int =
     ]
 
 
+_PLURALS = {"process": "processes", "loss": "losses", "loss and format": "losses and formats"}
+
+
 def _losses(cells: Sequence[RunConfig]) -> list[str]:
     return list(dict.fromkeys(cell.name for cell in cells))
 
@@ -107,19 +110,19 @@ def _line(title: str, text: str, most: int | None = _MOST_LINES) -> list[str]:
 
 
 def _counted(count: int, what: str) -> str:
-    plural = "processes" if what == "process" else "losses" if what == "loss" else f"{what}s"
-    return f"{count:,} {what if count == 1 else plural}"
+    return f"{count:,} {what if count == 1 else _PLURALS.get(what, f'{what}s')}"
 
 
 def _runs(cells: Sequence[RunConfig], setting: Setting) -> str:
     """Return how many runs there are, of what, how long, and how many are finished."""
+    what = "loss" if len({cell.format for cell in cells}) == 1 else "loss and format"
     counts = {
-        "loss": len(_losses(cells)),
+        what: len(_losses(cells)),
         "seed": len({cell.seed for cell in cells}),
         "task": len({json.dumps([cell.task, cell.task_settings, cell.data]) for cell in cells}),
         "model": len({cell.model for cell in cells}),
     }
-    product = " x ".join(_counted(count, what) for what, count in counts.items() if count > 1 or what in ("loss", "seed"))
+    product = " x ".join(_counted(count, name) for name, count in counts.items() if count > 1 or name in (what, "seed"))
     steps = sorted({cell.steps for cell in cells})
     rows = cells[0].batch_size * cells[0].accumulation
     length = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"

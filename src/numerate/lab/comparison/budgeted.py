@@ -205,7 +205,7 @@ def plan_in_budget(
         pool: processes to measure in, if there are several.
         say: prints a line.
     """
-    asked = jsonable([experiment.model_dump(mode="json"), budget.seconds, trials, sorted(given)])
+    asked = jsonable([experiment.model_dump(mode="json", exclude={"formats"}), budget.seconds, trials, sorted(given)])
     if (kept := _read(folder / PLAN)) is None or kept.get("asked") != asked:
         say(f"Measuring the speed of this machine, to fit into {in_words(budget.seconds)}.")
         losses, least, most = _options(experiment, tasks, given, most_seeds)

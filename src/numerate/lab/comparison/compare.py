@@ -71,6 +71,7 @@ def compare(
     *,
     preset: str | None = None,
     losses: str | Sequence[str | Mapping[str, Any]] | None = None,
+    format: str | Sequence[str] | None = None,
     task: str | Sequence[str | Mapping[str, Any]] | None = None,
     model: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] | None = None,
@@ -94,6 +95,8 @@ def compare(
         config: a YAML file of settings; the arguments below override it.
         preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``, ``task`` or ``data``.
         losses: names, or settings with a label; the baseline is added.
+        format: how numbers are written, one or several of ``"plain"``, ``"padded"``, .. (:mod:`numerate.formats`): each loss is
+            run in each of them; the baseline in plain text is added.
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file or a Hub id.
         seeds: how many, or which ones.
@@ -119,7 +122,7 @@ def compare(
     from rich.console import Console
 
     time = None if budget is None else Budget.of(budget)
-    named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
+    named = {"losses": losses, "formats": format, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     if data is not None:
         data = data_file(data, RUNS if out is None else Path(out))

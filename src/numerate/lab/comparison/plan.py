@@ -21,14 +21,26 @@ from numerate.lab.data import TABLE_TASK, Task
 from numerate.lab.data.readers import default_task
 from numerate.lab.data.row_reader import data_name
 from numerate.lab.data.settings import task_key
+from numerate.lab.data.task_format import format_text
 from numerate.lab.files.records import check_writable, run_folder
+from numerate.lab.models.settings import PLAIN
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
-from numerate.lab.training.config import CROSS_ENTROPY, HEADS, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
+from numerate.lab.training.config import (
+    CROSS_ENTROPY,
+    HEADS,
+    SOFT,
+    RunConfig,
+    checked,
+    in_format,
+    named_soft,
+    read_yaml,
+    run_name,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
+_SINGULAR = {"losses": "loss", "formats": "format", "tasks": "task", "models": "model", "seeds": "seed"}
 
 
 EXECUTORS = ("local", "stacked", "ray")
@@ -41,6 +53,9 @@ class Experiment(BaseModel):
 
     name: str = "demo"
     losses: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs with a label.")
+    formats: tuple[str, ...] = Field(
+        (PLAIN,), description="How numbers are written: each loss is run with each; one with a `format` of its own, with that."
+    )
     tasks: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs.")
     models: tuple[str, ...] = ("tiny",)
     seeds: tuple[int, ...] = Field((0, 1, 2), description="How many seeds, or which ones.")
@@ -57,10 +72,13 @@ class Experiment(BaseModel):
         for plural in ("losses", "tasks"):
             listed = [values[plural]] if isinstance(values[plural], str | Mapping) else values[plural]
             values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
+        values["formats"] = _formats(values)
+        values["losses"] = [each for loss in values["losses"] for each in _in_formats(loss, values["formats"])]
         labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
             check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *HEADS, *labels))
-            values["losses"].insert(0, {"loss": values["baseline"]})
+            plain = {} if values["formats"] == [PLAIN] else {"format": PLAIN}
+            values["losses"].insert(0, {"loss": values["baseline"], **plain})
         if isinstance(values.get("models"), str):
             values["models"] = (values["models"],)
         if isinstance(values.get("seeds"), int):
@@ -126,7 +144,27 @@ def _label(loss: Mapping[str, Any]) -> str:
     named = named_soft(loss)
     soft = named.get("soft")
     path = soft.get("path", "drawn") if isinstance(soft, Mapping) else None
-    return str(named.get("label") or run_name(str(named.get("loss", CROSS_ENTROPY)), path))
+    return str(named.get("label") or run_name(str(named.get("loss", CROSS_ENTROPY)), path, named.get("format", PLAIN)))
+
+
+def _formats(values: dict[str, Any]) -> list[str]:
+    """Return the formats of a comparison, in which each loss without one of its own is run; raise for one of a task."""
+    if wrong := [task for task in values["tasks"] if isinstance(task, Mapping) and "format" in task]:
+        raise ValueError(
+            f"format={wrong[0]['format']!r} is set for a task: expected it in `formats`, which all tasks share, or in a loss."
+        )
+    inner = values["settings"].pop("format", PLAIN)
+    given = values.get("formats", inner)
+    return list(dict.fromkeys(format_text(text) for text in ([given] if isinstance(given, str) else given)))
+
+
+def _in_formats(loss: Any, formats: Sequence[str]) -> list[Any]:
+    """Return a loss in each format, with the format in its label; a loss that writes no number in plain text alone."""
+    if not isinstance(loss, Mapping) or "format" in loss or [*formats] == [PLAIN]:
+        return [loss]
+    fitting = [PLAIN] if loss.get("loss") in HEADS else formats
+    named = {format: {"label": in_format(loss["label"], format)} if loss.get("label") else {} for format in fitting}
+    return [{**loss, **named[format], "format": format} for format in fitting]
 
 
 def read_experiment(values: Mapping[str, Any], source: str = "") -> Experiment:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.analysis import Score, Setup, against, estimate, few_decide, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
@@ -139,6 +140,6 @@ def _larger_error(setup: Setup, ours: Score, others: Sequence[Score]) -> str:
 
 
 def _loss(setup: Setup, label: str) -> str:
-    """Return the name of a loss in ``numerate compare --loss``, whatever its label."""
+    """Return the name of a loss in ``numerate compare --loss``, with its format, whatever its label."""
     config = next(iter(setup.cells[label].values())).config
-    return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"))
+    return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"), config.get("format", PLAIN))

@@ -105,16 +105,17 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
 
     with quietly():
         try:
-            loaded = _load_trained(config, folder / "model").limit(config.max_length)
-            return loaded.write(kept_format(folder / "model", config))
+            loaded = _load_trained(config, folder / "model")
+            loaded.limit(config.max_length)
+            if config.format != PLAIN:
+                loaded.write(kept_format(folder / "model", config))
+            return loaded
         except SafetensorError as error:
             raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
 
 
 def kept_format(weights: Path, config: RunConfig) -> TaskFormat:
     """Return the format of a run as it was fitted to the training rows, which is beside the weights."""
-    if config.format == PLAIN:
-        return TaskFormat()
     try:
         kept = json.loads((weights / ASKED).read_text(encoding="utf-8"))["format"]
         return TaskFormat.kept(TASKS[config.task](**config.task_settings), kept)
