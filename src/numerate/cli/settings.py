@@ -133,7 +133,7 @@ def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str
     """Return the types of the settings of a comparison, its runs and their tasks."""
     from numerate.lab.comparison.plan import task_names
 
-    several: dict[str, Any] = {name: tuple[Any, ...] for name in ("losses", "tasks")}
+    several: dict[str, Any] = dict.fromkeys(("losses", "tasks"), tuple[Any, ...])
     several |= {"formats": tuple[str, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
     return run_types(*task_names(tasks)) | several | {"name": str, "baseline": str, "settings": dict}
 

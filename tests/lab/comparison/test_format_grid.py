@@ -95,11 +95,11 @@ def test_a_comparison_of_formats(executor, tmp_path):
         **QUICK,
     }
     first = compare(task="arithmetic", losses=["ce", "soft"], **options)
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/result.json")}
+    before = {path.parent.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/result.json")}
     assert {row["loss"] for row in first.table} == {"ce", "soft"}
     more = compare(task="arithmetic", losses=["ce", "soft"], format=["plain", "padded"], **options)
     assert {row["loss"] for row in more.table} == {"ce", "ce padded", "soft", "soft padded"}
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/result.json")}.items() >= before.items()
+    assert {path.parent.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/result.json")}.items() >= before.items()
     assert len([*tmp_path.glob("cells/*")]) == 8  # those of plain text are not run again
     kept = json.loads((tmp_path / "experiment.json").read_text())
     assert kept["config"]["formats"] == ["plain", "padded"]

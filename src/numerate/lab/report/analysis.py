@@ -20,6 +20,7 @@ from numerate.distribution.exact import Floats
 from numerate.lab.data import TASKS, Task
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
+from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.records import ExperimentRecord, Predictions, RunRecord
 from numerate.lab.stats import LEAST_SEEDS, Comparison, Interval, compare, corrected, mean_interval, median_interval
 from numerate.lab.training.config import HEADS
@@ -125,6 +126,14 @@ class Setup:
         cells = self.cells[label]
         mine = [cells[seed].splits[split] for seed in (sorted(cells) if seeds is None else seeds)]
         return np.stack([part.filled(name, decision) if filled else part.by(decision)[name] for part in mine])
+
+    def format(self, label: str) -> str:
+        """Return the format in which the runs of a label write numbers."""
+        return str(next(iter(self.cells[label].values())).config.get("format", PLAIN))
+
+    def without_format(self, label: str) -> str:
+        """Return a label without the format at its end."""
+        return label.removesuffix(f" {self.format(label)}")
 
     def predicts(self, label: str) -> bool:
         """Return whether runs predict a number from a hidden state instead of writing it; their answers are medians already."""

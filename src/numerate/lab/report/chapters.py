@@ -15,6 +15,7 @@ from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, sty
 from numerate.lab.report.figures.overview import NARROW, overall, overview
 from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
+from numerate.lab.report.formats import Formats, format_sentence, formats
 from numerate.lab.report.key_figures import KeyFigure
 from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
@@ -65,6 +66,7 @@ class Chapter:
     decisions: Decisions | None
     recommendation: RecommendationCheck | None
     levels: Levels | None = None
+    formats: Formats | None = None
 
     @property
     def screen(self) -> FirstScreen:
@@ -128,6 +130,7 @@ class Chapter:
     def contents(self) -> list[tuple[str, str]]:
         """Return the sections in the order of the page: anchor and title."""
         sections = {"detail": "In detail", "scores": "Scores"}
+        sections |= {} if self.formats is None else {"formats": "Losses and formats"}
         sections |= {} if self.levels is None else {"levels": "How good are these models?"}
         sections |= {} if self.decisions is None else {"decided": "Losses and decisions"}
         sections |= {f"{name}-title": self.figures[name].title for name in FIGURES if name in self.figures}
@@ -165,6 +168,8 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         more += [] if found is None else found.sentences
         more += [words.error_sizes(setup, all_scores), words.derailed_sentence(setup, all_scores)]
         more += [] if decided is None else [words.decision_sentence(setup, decided)]
+        written = formats(setup, headline)
+        more += [] if written is None else [format_sentence(setup, written)]
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
@@ -174,7 +179,7 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
         result = replace(result, more=tuple(filter(None, more)))
-        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
+        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found, written)
         contents.append(Chapter(f"s{number}", setup, summary, result, *parts))
     return contents
 

@@ -27,6 +27,7 @@ class ReportData(TypedDict):
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of to_decisions; empty without decisions
+    formats: list[dict[str, Any]]  # per setup, loss and format: the difference from plain text with the same loss and decision
     levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
     level_notes: list[str]  # why a baseline or a relative error is missing there
     error_sources: list[dict[str, Any]]  # per setup, loss, split and metric: how much of the error is the decision
@@ -143,6 +144,17 @@ def _pair(score: Score) -> dict[str, Any]:
     return {"label": score.label, "decision": score.decision, "value": score.interval.estimate, "change": score.change, "p": p}
 
 
+def _formats(chapter: Chapter) -> Iterator[dict[str, Any]]:
+    """Yield the scores of each loss in each format, compared with plain text under the same loss and decision."""
+    if (found := chapter.formats) is None:
+        return
+    names = ("difference", "difference_low", "difference_high", "change", "p", "p_holm", "better")
+    for (loss, format), label in found.labels.items():
+        for score in (score for score in found.scores if score.label == label):
+            row = {"setup": chapter.setup.title, "loss": loss, "format": format, "split": score.split, "decision": score.decision}
+            yield row | {"value": score.interval.estimate, **dict(zip(names, _changed(score), strict=True))}
+
+
 def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
     """Yield where the error of each loss comes from."""
     for cost in () if chapter.decisions is None else chapter.decisions.costs:
@@ -173,6 +185,7 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
         "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
+        "formats": [row for chapter in chapters for row in _formats(chapter)],
         "levels": [
             row for chapter in chapters if chapter.levels is not None for row in levels_rows(chapter.setup, chapter.levels)
         ],

@@ -35,7 +35,7 @@ from numerate.lab.wording.text import (
 )
 from numerate.plotting.palette import css, variables
 
-_LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
+_LOSS_KEYS = ("label", "loss", "format", "weight", "normalize", "scale", "loss_settings")
 
 
 def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> str:
@@ -52,6 +52,9 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
     setups = [chapter.setup for chapter in chapters]
     seeds = {seed for setup in setups for seed in setup.seeds}
     labels = list(dict.fromkeys(label for setup in setups for label in setup.labels))
+    names = {setup.without_format(label) for setup in setups for label in setup.labels}
+    written = {setup.format(label) for setup in setups for label in setup.labels}
+    of_formats = [counted(len(written), "format")] if len(written) > 1 else []
     settings, losses = _settings(chapters)
     return template.render(
         run=experiment,
@@ -59,7 +62,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         across=across,
         first=first_screen(chapters),
         date=_date(experiment.created),
-        about=listed([counted(len(labels), "loss"), counted(len(seeds), "seed")]),
+        about=listed([counted(len(names), "loss"), *of_formats, counted(len(seeds), "seed")]),
         settings=settings,
         losses=losses,
         environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
