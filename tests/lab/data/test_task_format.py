@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from numerate.formats import KINDS, NumberFormat
-from numerate.lab.data import TASKS, Arithmetic, Regression, WordProblems
+from numerate.lab.data import TASKS, Arithmetic, Clock, Grounding, Regression, WordProblems
 from numerate.lab.data.task_format import TaskFormat, format_of, format_text
 
 TEXT_TASKS = [
@@ -42,6 +44,36 @@ def test_the_search_knows_the_answers_as_they_are_written(kind):
             said = format.answer(example.answer)
             assert grammar.accepts(said), (task, said)
             assert grammar.value(said) == task.read(example.answer)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "said"),
+    [
+        (Clock(), "2_05", "02_05"),
+        (Clock(step=1), "12_59", "12_59"),
+        (Grounding(form="thousandths"), "[7, 85, 440, 1000]", "[0007, 0085, 0440, 1000]"),
+    ],
+)
+def test_times_and_coordinates_are_padded(task, answer, said):
+    format = TaskFormat.of(task, NumberFormat("padded", digits=2 if isinstance(task, Clock) else 4, decimals=0))
+    assert (format.answer(answer), format.read(said)) == (said, answer)
+    for split in task.splits:
+        for example in task.examples(split, 30):
+            assert format.read(format.answer(example.answer)) == example.answer
+    lengths = {len(format.answer(example.answer)) for example in task.examples("train", 30)}
+    assert lengths == {len(said)}
+
+
+@pytest.mark.parametrize("task", [kind() for kind in TASKS.values() if kind.visual], ids=lambda task: task.name)
+def test_a_task_of_pictures_in_every_format_that_it_has(task):
+    for kind in KINDS:
+        if kind not in task.formats:
+            with pytest.raises(ValueError, match=f"format='{re.escape(kind)}' does not fit the task '{task.name}': expected"):
+                TaskFormat.of(task, NumberFormat(kind, *((4, 3) if "padded" in kind else ())))
+            continue
+        format = TaskFormat.fit(task, kind, 40)
+        for example in task.examples("train", 40):
+            assert task.read(format.read(format.answer(example.answer))) == task.read(example.answer)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -17,7 +18,7 @@ from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate, load_run
-from numerate.lab.training.run import check_run, load_run_model, run, run_encoder
+from numerate.lab.training.run import check_run, load_run_model, run, run_data, run_encoder
 from numerate.losses import LOSSES
 from numerate.vocab import NumericVocab
 
@@ -142,6 +143,34 @@ def test_numbers_that_do_not_fit_are_counted(tmp_path):
     task = make_task(config)
     with pytest.raises(ValueError, match=r"format='padded:1.0' is too narrow for '\d+' in a training row"):
         check_run(config, task, run_encoder(config, task))
+
+
+def test_clocks_and_boxes_in_a_format(tmp_path):
+    """The times and coordinates of training rows, their soft labels and the answers are padded; records are not."""
+    few = {
+        "model": "tiny-vlm",
+        "format": "padded",
+        "loss": "soft",
+        "train_examples": 20,
+        "eval_examples": 2,
+        "max_new_tokens": 25,
+    }
+    boxes = {"task": "grounding", "task_settings": {"form": "thousandths", "objects": [1, 1], "wording": "bare"}}
+    for name, own in {
+        "clock": {"task": "clock", "task_settings": {"wording": "bare"}, "decide": ["mode"]},
+        "boxes": boxes,
+    }.items():
+        config = checked(RunConfig, {**FEW, **few, **own})
+        task = make_task(config)
+        loaded = load_run_model(config, run_encoder(config, task))
+        rows, _ = run_data(config, task, loaded)
+        for position in range(4):
+            ids = [token for token in rows[position]["labels"] if token >= 0]
+            text = loaded.tokenizer.decode(ids).removesuffix("<eos>")
+            assert re.fullmatch(r"\d\d_\d\d" if name == "clock" else r"\[\d{3,4}(, \d{3,4}){3}\]", text), text
+        run(config, tmp_path / name)
+        for record in read_jsonl(tmp_path / name / "predictions.jsonl"):
+            assert not re.search(r"\b0\d", record["gold"].partition("_")[0])
 
 
 def test_settings_of_older_runs_have_the_same_hash():

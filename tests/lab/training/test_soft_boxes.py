@@ -26,11 +26,13 @@ from numerate.lab.training.run import check_run, run_data
 from numerate.targets import AnswerDistribution
 from numerate.targets.soft_targets import SOFT_FIELDS
 
+THOUSANDTHS = Grounding(form="thousandths")
 NUMBERS, LOCATIONS, SIGNS, QUADS = Grounding(), Grounding(form="locations"), SceneText(), SceneText(form="quads")
 TRICKY = json.dumps('0.500, 0.250], "text": "x')  # a sign that looks like the end of a box
 CASES = {
     "inside": (NUMBERS, "[0.332, 0.492, 0.576, 0.656]"),
     "at the borders": (NUMBERS, "[0.000, 0.999, 1.000, 0.099]"),
+    "thousandths": (THOUSANDTHS, "[0, 9, 1000, 656]"),
     "locations": (LOCATIONS, "<loc0000><loc0099><loc1023><loc0500>"),
     "a sign": (SIGNS, f'[{{"box": [0.100, 0.899, 1.000, 0.250], "text": {TRICKY}}}]'),
 }

@@ -23,6 +23,8 @@ class Coordinates(NamedTuple):
     """The picture's width or height in their unit."""
     highest: int
     """The largest that is written; the smallest is 0."""
+    integers: bool = False
+    """Whether they are written as integers, which formats may pad; others have one width already."""
 
 
 class CoordinateTask(Task):
@@ -32,6 +34,16 @@ class CoordinateTask(Task):
     def coordinates(self) -> Coordinates:
         """How coordinates are written."""
         raise NotImplementedError
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Padded integers; no other coordinates."""
+        return ("plain", "padded") if self.coordinates.integers else ("plain",)
+
+    @property
+    def answer_numbers(self) -> re.Pattern[str]:
+        """Matches each coordinate of an answer."""
+        return self.coordinates.pattern
 
     @property
     def soft_pattern(self) -> re.Pattern[str]:

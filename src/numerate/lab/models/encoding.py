@@ -153,9 +153,13 @@ class AnswerNumbers:
         *,
         with_label: bool = False,
     ) -> None:
+        written = encoder.format.format
+
         def of_number(number: str) -> AnswerDistribution:
-            answers = target(Example("", number))
-            return _with(number, answers) if with_label else answers
+            label = written.read(number) or number
+            answers = target(Example("", label))
+            answers = _with(label, answers) if with_label else answers
+            return AnswerDistribution([written.write(text, strict=False) for text in answers.texts], answers.probabilities)
 
         self.encoder, self.where = encoder, where
         self._soft = SoftNumbers(encoder.tokenizer, of_number, where=where, strict=True)
@@ -163,13 +167,14 @@ class AnswerNumbers:
     def answer(self, example: Example, label: Sequence[int], rng: np.random.Generator | None) -> SoftPath:
         """Return the tokens of an answer that is drawn, or of the ``label`` if there is no ``rng``, with their soft targets."""
         row = self._soft({"input_ids": label}, rng=rng, path="fixed" if rng is None else "drawn")
-        meant, drawn = self.where.findall(example.answer), self.where.findall(self._soft.text(row))
+        said = self.encoder.format.answer(example.answer)
+        meant, drawn = self.where.findall(said), self.where.findall(self._soft.text(row))
         if len(drawn) != len(meant):
             raise ValueError(
                 f"the tokens of the answer {example.answer!r:.80} show {len(drawn)} of its {len(meant)} numbers: expected tokens "
                 "with the text of the answer for soft labels, not special ones; use hard labels, or another form of the answer."
             )
-        text = self.where.sub(lambda _: drawn.pop(0), example.answer)
+        text = self.where.sub(lambda _: drawn.pop(0), said)
         if self.encoder.tokens([text])[0] != row["input_ids"][:-1]:
             raise ValueError(
                 f"{text!r:.80} has other tokens than its numbers one by one: a token holds digits of two numbers. "

@@ -288,7 +288,7 @@ def _check_soft_labels(config: TrainingSettings, task: Task, encoder: PromptEnco
     target = soft_target(config, task)
     if (where := task.soft_pattern) is not None:
         example = task.examples("train", 1)[0]
-        label = [*encoder.tokens_of(example.answer), encoder.tokenizer.eos_token_id]
+        label = [*encoder.tokens_of(encoder.format.answer(example.answer)), encoder.tokenizer.eos_token_id]
         numbers = AnswerNumbers(encoder, target, where)
         for seed in range(_DRAWS):
             numbers.answer(example, label, np.random.default_rng(seed))

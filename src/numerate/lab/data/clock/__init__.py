@@ -36,6 +36,7 @@ PROMPTS: Mapping[ClockWording, str] = {
 
 _SPLITS: Mapping[str, Split] = {"train": "train", "valid": "interpolate", "test": "interpolate"}
 _IMAGES = (".jpg", ".jpeg", ".png")
+_HOUR = re.compile(r"(?<![\d_])(\d{1,2})(?=_\d\d(?![\d_]))", re.ASCII)
 _LABEL = re.compile(r"\s*0?(\d|1[0-2])\s*[-_:]\s*([0-5]\d)\s*", re.ASCII)
 
 
@@ -103,6 +104,16 @@ class Clock(Task):
         """Return the time and the clock, which is drawn."""
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
         return Example(PROMPTS[self.wording], f"{spec.hour}_{spec.minute:02}", Picture(clock_image, (spec, self.size)), meta)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Padded hours, as in ``02_55``."""
+        return ("plain", "padded")
+
+    @property
+    def answer_numbers(self) -> re.Pattern[str]:
+        """Matches the hour; minutes have two digits anyway."""
+        return _HOUR
 
     def number_form(self, answers: Sequence[str]) -> Grammar:
         """Return the form ``2_55``, which stands for minutes after twelve."""

@@ -24,12 +24,13 @@ from numerate.lab.data.grounding.scenes import Scene, random_scene, referents, r
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, image_size, photo
 
-BoxFormat = Literal["numbers", "locations"]
+BoxFormat = Literal["numbers", "thousandths", "locations"]
 BoxWording = Literal["full", "bare"]
 
 _LOCATIONS = re.compile(r"<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>")
 _COORDINATES = {
     "numbers": Coordinates(re.compile(r"\d\.\d{3}"), side=1, highest=1),
+    "thousandths": Coordinates(re.compile(r"\d+"), side=1000, highest=1000, integers=True),
     "locations": Coordinates(re.compile(r"(?<=<loc)\d{4}(?=>)"), side=1024, highest=1023),
 }
 
@@ -50,10 +51,11 @@ class Grounding(CoordinateTask):
 
     Args:
         objects: the fewest and the most shapes in a training image, within 1 to 12.
-        form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"locations"`` answers
-            ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths, as PaliGemma writes them.
+        form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"thousandths"`` the same as integers up
+            to 1000, as many models write them; ``"locations"`` answers ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and
+            x2 in 1024ths, as PaliGemma writes them.
         size: longer side of the image in pixels, 224 to 2048.
-        wording: ``"full"`` says how to answer: a sentence with ``"numbers"``, ``detect EXPRESSION`` with ``"locations"``;
+        wording: ``"full"`` says how to answer: a sentence, or ``detect EXPRESSION`` with ``"locations"``;
             ``"bare"`` is the expression alone, which costs small models less.
 
     Examples:
@@ -106,7 +108,7 @@ class Grounding(CoordinateTask):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Shares of width and height, or 1024ths."""
+        """Shares of width and height, thousandths or 1024ths."""
         return _COORDINATES[self.form]
 
     def content(self, spec: Scene) -> Any:
@@ -115,9 +117,12 @@ class Grounding(CoordinateTask):
 
     def read(self, text: str) -> Box | None:
         """Return the last box in a text as x1, y1, x2, y2 relative to width and height."""
-        if self.form == "numbers":
+        if self.form != "locations":
             box: Box | None = EXTRACTORS["box"](text)
-            return box
+            if box is None or self.form == "numbers":
+                return box
+            x1, y1, x2, y2 = (side / 1000 for side in box)
+            return x1, y1, x2, y2
         boxes = _LOCATIONS.findall(text)
         if not boxes:
             return None
@@ -154,14 +159,18 @@ class Grounding(CoordinateTask):
             return expression
         if self.form == "locations":
             return f"detect {expression}"
+        unit = "thousandths" if self.form == "thousandths" else "shares"
+        with_decimals = "" if self.form == "thousandths" else ", with three decimals"
         return (
-            f"Find {expression}. Answer with its bounding box [x1, y1, x2, y2]: shares of the picture's width and height, "
-            "with three decimals."
+            f"Find {expression}. Answer with its bounding box [x1, y1, x2, y2]: {unit} of the picture's width and height"
+            f"{with_decimals}."
         )
 
     def _answer(self, shares: Sequence[float]) -> str:
         if self.form == "numbers":
             return f"[{', '.join(f'{share:.3f}' for share in shares)}]"
+        if self.form == "thousandths":
+            return f"[{', '.join(str(round(1000 * share)) for share in shares)}]"
         x1, y1, x2, y2 = (min(1023, round(1024 * share)) for share in shares)
         return "".join(f"<loc{token:04d}>" for token in (y1, x1, y2, x2))
 
