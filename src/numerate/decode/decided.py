@@ -20,6 +20,7 @@ from numerate.decode.search import Answers, check_seed
 from numerate.decode.token_tree import TokenTree
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decision_rules import Cost
+from numerate.formats import NumberFormat
 
 
 @dataclass
@@ -77,8 +78,9 @@ class DecideNumbers:
     Args:
         tokenizer: the model's tokenizer or processor.
         metric: a rule of :meth:`NumberDistribution.decide`, or a cost function.
-        grammar: the format of numbers, see :func:`numerate.decode.distribution`; for coordinates such as ``12,345`` use
+        grammar: the form of numbers, see :func:`numerate.decode.distribution`; for coordinates such as ``12,345`` use
             ``NumberGrammar(thousands=False)``.
+        format: how numbers are written, see :func:`numerate.decode.distribution`.
         most_numbers: decide only this many numbers of an answer and generate the others greedily. None: all.
         rule: other arguments of :meth:`NumberDistribution.decide`, such as ``{"tolerance": 5}``.
         seed: seed of the search's draws.
@@ -96,6 +98,7 @@ class DecideNumbers:
         metric: str | Cost = "median",
         *,
         grammar: Grammar | None = None,
+        format: NumberFormat | str | None = None,
         most_numbers: int | None = None,
         rule: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -106,7 +109,7 @@ class DecideNumbers:
         self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), check_seed(seed), most_numbers
         NumberDistribution.point(1).decide(metric, **self.rule)  # raises now for a wrong rule
         self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(
-            lambda ends: NumberFinder(tokenizer, grammar, end_token_ids=ends, **search)
+            lambda ends: NumberFinder(tokenizer, grammar, format=format, end_token_ids=ends, **search)
         )
         self._finder(())  # raises now for a wrong setting
 
@@ -223,7 +226,7 @@ class DecideNumbers:
         if ways:
             _, path, text = max(ways)
             return path, text
-        text = max(same, key=lambda text: same[text]) if same else _rounded(number, answers)
+        text = max(same, key=lambda text: same[text]) if same else _rounded(number, answers, finder.grammar)
         leading = _leading_space(finder, answers)
         return finder.tree.spelled(leading + text), text
 
@@ -233,14 +236,14 @@ def _in_word(finder: NumberFinder, last: list[int]) -> bool:
     return bool(last) and finder.texts.get(last[0], "")[-1:].isalnum()
 
 
-def _rounded(number: Decimal, answers: Answers) -> str:
-    """Round a number that is not one of the answers, such as a mean, to the most frequent number of decimals."""
+def _rounded(number: Decimal, answers: Answers, grammar: Grammar) -> str:
+    """Write a number that is not one of the answers, such as a mean, with the most frequent number of decimals."""
     decimals: dict[int, float] = {}
     for text, mass in answers.leaves.items():
-        count = len(text.partition(".")[2])
+        count = grammar.count_decimals(text)
         decimals[count] = decimals.get(count, 0.0) + mass
     usual = max(decimals, key=lambda count: decimals[count])
-    return f"{number.quantize(Decimal((0, (1,), -usual)), ROUND_HALF_EVEN):f}"
+    return grammar.write(f"{number.quantize(Decimal((0, (1,), -usual)), ROUND_HALF_EVEN):f}")
 
 
 def _leading_space(finder: NumberFinder, answers: Answers) -> str:

@@ -19,7 +19,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from numerate.decode.grammar import Grammar, NumberGrammar
+from numerate.decode.grammar import ANY_NUMBER, Grammar, NumberGrammar
 from numerate.formats import NumberFormat, as_format
 
 _NO_DIGIT = re.compile(r"[^0-9]+")
@@ -81,6 +81,15 @@ class FormatGrammar(Grammar):
     def value(self, text: str) -> Decimal:
         """Return the value of a number of the grammar."""
         return Decimal(self.format.read(text) or "NaN")
+
+    def write(self, text: str) -> str:
+        """Return how a number in ordinary notation is written."""
+        return self.format.write(text, strict=False)
+
+    def count_decimals(self, text: str) -> int:
+        """Return how many decimals a number of the grammar is written with."""
+        padding = self.format.sizes.decimals[1]
+        return padding if self.format.padded else super().count_decimals(self.format.read(text) or "")
 
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no number starts with ``prefix``."""
@@ -163,7 +172,7 @@ class FormatGrammar(Grammar):
 
 
 def format_grammar(format: NumberFormat | str, numbers: NumberGrammar | None = None, **settings: Any) -> Grammar:
-    """Return the grammar of numbers in a format, for every function that takes ``grammar=``.
+    """Return the grammar of numbers in a format, as functions that take ``grammar=`` and ``format=`` make it.
 
     Args:
         format: how the numbers are written.
@@ -179,3 +188,20 @@ def format_grammar(format: NumberFormat | str, numbers: NumberGrammar | None = N
     format = as_format(format)
     numbers = NumberGrammar(**settings) if numbers is None else numbers
     return numbers if format.kind == "plain" else FormatGrammar(format, numbers)
+
+
+def check_grammar(
+    grammar: Grammar | None, format: NumberFormat | str | None = None, default: NumberGrammar = ANY_NUMBER
+) -> Grammar:
+    """Return the grammar of a search, ``default`` for None, of numbers in a format if there is one; raise unless it is one."""
+    grammar = default if grammar is None else grammar
+    if not isinstance(grammar, Grammar):
+        raise TypeError(
+            f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, a TextGrammar, or None; pass how numbers are "
+            "written as format."
+        )
+    if format is None:
+        return grammar
+    if not isinstance(grammar, NumberGrammar):
+        raise TypeError(f"grammar is a {type(grammar).__name__} with format={format!r}: expected a NumberGrammar, or None.")
+    return format_grammar(format, grammar)

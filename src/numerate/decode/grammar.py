@@ -60,6 +60,14 @@ class Grammar(ABC):
     def value(self, text: str) -> Any:
         """Return the number of an answer; None if it has none."""
 
+    def write(self, text: str) -> str:
+        """Return how a number in ordinary notation is written."""
+        return text
+
+    def count_decimals(self, text: str) -> int:
+        """Return how many decimals an answer is written with."""
+        return len(text.partition(".")[2])
+
     def allows(self, prefix: str) -> bool:
         """Whether an answer starts with ``prefix``, or equals it."""
         return self.state(prefix) is not None
@@ -296,17 +304,6 @@ class TextGrammar(Grammar):
     def belongs(self, character: str) -> bool:
         """Whether a character after an answer is part of it."""
         return character in self.characters
-
-
-def check_grammar(grammar: Any) -> Grammar:
-    """Return the grammar of a search, :data:`ANY_NUMBER` for None; raise unless it is one."""
-    if grammar is None:
-        return ANY_NUMBER
-    if not isinstance(grammar, Grammar):
-        raise TypeError(
-            f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, a TextGrammar, or format_grammar(format, ...)."
-        )
-    return grammar
 
 
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:

@@ -14,13 +14,15 @@ from packaging.version import Version
 from torch import Tensor
 
 from numerate.checks import check_integer, check_number
-from numerate.decode.grammar import Grammar, TextGrammar, check_grammar
+from numerate.decode.format_grammar import check_grammar
+from numerate.decode.grammar import Grammar, TextGrammar
 from numerate.decode.prompts import Prompts, batches
 from numerate.decode.rows import Rows, evaluating
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
 from numerate.decode.token_tree import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
+from numerate.formats import NumberFormat
 
 _CPU_MEMORY = 2**30
 _ONE_CACHE = Version(transformers.__version__) < Version("4.57")  # "dynamic" leaves out the cache of an encoder's states
@@ -33,6 +35,7 @@ def distribution(
     tokenizer: Any,
     *,
     grammar: Grammar | None = None,
+    format: NumberFormat | str | None = None,
     width: int | None = 16,
     covered: float = 0.99,
     rest: Rest = "draw",
@@ -66,6 +69,8 @@ def distribution(
         tokenizer: the model's tokenizer or processor.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
+        format: how numbers are written, if not as usual: a :class:`~numerate.formats.NumberFormat`, or a kind such as
+            ``"spaced"``. The grammar then says which numbers there are, and the values of the result are numbers as ever.
         width: beam width: prefixes kept per prompt and forward pass; None for all.
         covered: the share of the probability of numbers to search. 1 with ``width=None`` returns every number there is.
         rest: what happens to prefixes beyond ``width``: "draw" or "drop" (they count as ``not_searched``).
@@ -92,6 +97,7 @@ def distribution(
     finder = NumberFinder(
         tokenizer,
         grammar,
+        format=format,
         width=width,
         covered=covered,
         rest=rest,
@@ -139,6 +145,7 @@ class NumberFinder:
         tokenizer: Any,
         grammar: Grammar | None = None,
         *,
+        format: NumberFormat | str | None = None,
         width: int | None = 16,
         covered: float = 0.99,
         rest: Rest = "draw",
@@ -147,7 +154,7 @@ class NumberFinder:
         memory: int | None = None,
         watch: Watch = lambda nodes, branches: None,
     ) -> None:
-        self.grammar = check_grammar(grammar)
+        self.grammar = check_grammar(grammar, format)
         self.width, self.covered = check_limits(width, covered, rest), covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)

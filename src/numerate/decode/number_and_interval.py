@@ -44,7 +44,7 @@ def number(
         trim: leave out stray values; see :meth:`NumberDistribution.decide`.
         max_no_number: return None where the model puts more than this share of its probability on answers that do not begin
             with a number. By default where text is more likely than a number; 1 returns a number wherever there is any.
-        **search: further arguments of :func:`numerate.decode.distribution`: ``grammar``, ``width``, ``seed``, ``batch_size``, ...
+        **search: further arguments of :func:`numerate.decode.distribution`: ``grammar``, ``format``, ``width``, ``seed``, ...
 
     Example::
 

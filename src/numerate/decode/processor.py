@@ -10,8 +10,10 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from numerate.checks import check_integer, check_tensor
+from numerate.decode.format_grammar import check_grammar
 from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
 from numerate.decode.token_tree import TokenTree, end_ids, token_texts
+from numerate.formats import NumberFormat
 
 __all__ = ["NumbersOnly", "numbers_only"]
 
@@ -23,6 +25,7 @@ def numbers_only(
     tokens: Any,
     grammar: Grammar | None = None,
     *,
+    format: NumberFormat | str | None = None,
     end_token_ids: int | Iterable[int] | None = None,
     prompt_length: int | None = None,
     leading_space: bool = True,
@@ -38,7 +41,8 @@ def numbers_only(
 
     Args:
         tokens: a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
-        grammar: format and range of the number; default ``NumberGrammar()``.
+        grammar: form and range of the number; default ``NumberGrammar()``.
+        format: how numbers are written, see :func:`numerate.decode.distribution`; ``processor.grammar`` has both.
         end_token_ids: ids of the tokens that may end a number; default: the tokenizer's ``eos_token_id``.
         prompt_length: columns of ``input_ids`` before the number: ``input_ids.shape[1]``, or the length of the decoder's prompt
             for an encoder-decoder. Default: the length at the first step. Required for assisted generation.
@@ -50,7 +54,8 @@ def numbers_only(
         processor = numbers_only(tokenizer, grammar)
         model.generate(**inputs, logits_processor=[processor], max_new_tokens=grammar.max_length + 2)
     """
-    return NumbersOnly(tokens, grammar, end_token_ids=end_token_ids, prompt_length=prompt_length, leading_space=leading_space)
+    options: dict[str, Any] = {"prompt_length": prompt_length, "leading_space": leading_space}
+    return NumbersOnly(tokens, grammar, format=format, end_token_ids=end_token_ids, **options)
 
 
 class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
@@ -63,16 +68,14 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         tokens: Any,
         grammar: Grammar | None = None,
         *,
+        format: NumberFormat | str | None = None,
         end_token_ids: int | Iterable[int] | None = None,
         prompt_length: int | None = None,
         leading_space: bool = True,
     ) -> None:
-        grammar = NumberGrammar() if grammar is None else grammar
-        if not isinstance(grammar, Grammar) or isinstance(grammar, TextGrammar):
-            raise TypeError(
-                f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, such as NumberGrammar(decimals=2), or "
-                "format_grammar(format, ...)."
-            )
+        grammar = check_grammar(grammar, format, NumberGrammar())
+        if isinstance(grammar, TextGrammar):
+            raise TypeError("grammar is a TextGrammar: expected a NumberGrammar, such as NumberGrammar(decimals=2), or None.")
         if prompt_length is not None:
             expected = "an integer >= 0, such as input_ids.shape[1], or None"
             prompt_length = check_integer("prompt_length", prompt_length, expected, least=0)

@@ -26,11 +26,13 @@ from typing import Any
 import numpy as np
 
 from numerate.checks import check_integer
-from numerate.decode.grammar import Grammar, TextGrammar, check_grammar
+from numerate.decode.format_grammar import check_grammar
+from numerate.decode.grammar import Grammar, TextGrammar
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
+from numerate.formats import NumberFormat
 
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
@@ -46,6 +48,7 @@ def served_distribution(
     *,
     tokenizer: Any = None,
     grammar: Grammar | None = None,
+    format: NumberFormat | str | None = None,
     width: int | None = 16,
     covered: float = 0.99,
     rest: Rest = "draw",
@@ -64,6 +67,7 @@ def served_distribution(
             and leaves less unknown. The server must support token ids (vLLM and llama.cpp do); a function takes tuples of ids and
             returns ids. Prompts may be lists of ids.
         grammar: as in :func:`distribution`.
+        format: as in :func:`distribution`.
         width: beam width: prefixes kept per prompt and step, and thus the maximum number of requests; None for no limit.
         covered: as in :func:`distribution`.
         rest: as in :func:`distribution`.
@@ -86,7 +90,7 @@ def served_distribution(
         >>> served_distribution(complete, ["How many?"])[0]
         NumberDistribution(2 values 1..12: median 12, 90 % in 1..12, covered 0.54)
     """
-    grammar = check_grammar(grammar)
+    grammar = check_grammar(grammar, format)
     width, seeds = check_limits(width, covered, rest), check_seed(seed)
     chat = isinstance(complete, CompletionServer) and complete.chat
     contexts = _contexts(prompts, tokenizer, grammar, chat)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.checks import check_choice, check_integer, choices
+from numerate.formats import NumberFormat, as_format
 from numerate.formats.patterns import NUMBER, Span, find_spans
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
@@ -51,6 +52,9 @@ class SoftNumbers:
         strict: raise for a number that would stay as it is, instead of a warning for the first.
         sequence: the tokens in which numbers are drawn: ``"input_ids"``, with labels that repeat them, or ``"labels"`` for an
             encoder-decoder, whose labels are a sequence of their own; ``decoder_input_ids`` follow.
+        format: how the numbers of the rows are written, if not as usual: a :class:`~numerate.formats.NumberFormat`, or a kind
+            such as ``"spaced"``. The target gets and returns ordinary numbers; those that do not fit are written with as many
+            digits as they have. Of clock times, ``padded`` pads the hour.
 
     Examples:
         >>> from numerate.targets import Bell
@@ -79,6 +83,7 @@ class SoftNumbers:
         end_token: int | None = None,
         strict: bool = False,
         sequence: TokenColumn = "input_ids",
+        format: NumberFormat | str | None = None,
     ) -> None:
         if not callable(target):
             raise TypeError(f"target={target!r:.80} cannot be called: expected Bell(...), Ratings() or a function of the label.")
@@ -99,7 +104,15 @@ class SoftNumbers:
         self.left_hard = 0
         """Those of them that stayed as they are since no window fits."""
         self._encoder = Encoder(tokenizer, targets=sequence == "labels")
+        self.format = NumberFormat() if format is None else as_format(format)
         self._pattern: re.Pattern[str] = getattr(target, "pattern", NUMBER)
+        self._parts = None if self._pattern is NUMBER else self._pattern  # the format is that of a part of the label
+        if self._parts is not None and self.format.kind not in ("plain", "padded"):
+            raise ValueError(
+                f"format={format!r} for target={target!r:.80}, whose labels are no plain numbers: expected a padded format, such "
+                "as NumberFormat('padded', digits=2, decimals=0) for clock times."
+            )
+        self._pattern = self.format.pattern if self._parts is None else self._parts
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
@@ -130,27 +143,25 @@ class SoftNumbers:
         if not spans and self.where == "answer" and any(trained):
             self._warn("none", f"no number in the trained text {shown!r:.80}: expected one for where='answer'.")
         for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
-            key = f"{type(label).__name__} {label!r}"
-            answers = partial(self._distribution, label, key)
+            original = draft.original_text(span)
+            key = f"{type(label).__name__} {label!r}{self._own(original)}"
+            answers = partial(self._distribution, label, key, original)
             self.seen += 1
+            if self.column is None and label is None:
+                draft.keep(span)
+                self._leave(f"the number {original!r} in {shown!r:.80} stays as it is: it is not written in {self.format!r}.")
+                continue
             if key not in self._only:
                 trim(self._only)
                 texts = answers().texts
                 self._only[key] = texts[0] if len(texts) == 1 else None
-            if self._only[key] == draft.original_text(span):
+            if self._only[key] == original:
                 draft.keep(span)
             elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
-                self.left_hard += 1
-                problem = (
-                    f"the number {draft.original_text(span)!r} in {shown!r:.80} stays as it is: the tokenizer "
-                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token)."
+                self._leave(
+                    f"the number {original!r} in {shown!r:.80} stays as it is: the tokenizer does not reproduce the tokens of "
+                    "the row, or the row ends with the number (see end_token)."
                 )
-                if self.strict:
-                    raise ValueError(
-                        f"strict=True, and {problem} Expected tokens in whose place other numbers can stand: a token must not "
-                        "hold digits of two numbers; use hard labels, or a tokenizer that splits digits from what is beside them."
-                    )
-                self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.")
         if self.sequence == "labels":
             out = rebuilt_labels(row, draft.ids, draft.sources)
         else:
@@ -172,10 +183,11 @@ class SoftNumbers:
         return Draft(ids, trained, self._encoder).trained_text()
 
     def numbers(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the numbers of a row that are meant, as they are written; nothing is drawn or counted."""
+        """Return the numbers of a row that are meant, in ordinary notation; nothing is drawn or counted."""
         ids, trained, docs = self._tokens(row)
         draft = Draft(ids, trained, self._encoder)
-        return [draft.original_text(span) for span in self._spans(row, draft, docs)]
+        read = (self._read(draft.original_text(span)) for span in self._spans(row, draft, docs))
+        return [number for number in read if number is not None]
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[list[int], list[bool], list[int]]:
         """Return the tokens in which numbers are drawn, which of them are trained, and the document of each."""
@@ -223,7 +235,7 @@ class SoftNumbers:
     def _labels(self, row: Mapping[str, Any], draft: Draft, spans: list[Span]) -> Iterator[Any]:
         """Yield what the target of each number is made from."""
         if self.column is None:
-            yield from (draft.original_text(span) for span in spans)
+            yield from (self._read(draft.original_text(span)) for span in spans)
             return
         if self.column not in row:
             raise ValueError(
@@ -237,18 +249,48 @@ class SoftNumbers:
         else:
             yield from values
 
-    def _distribution(self, label: Any, key: str) -> AnswerDistribution:
+    def _read(self, text: str) -> str | None:
+        """Return the label that a text of a row stands for, in ordinary notation; None if it is not in the format."""
+        if self.format.kind == "plain":
+            return text
+        return self.format.read(text) if self._parts is None else self.format.read_text(text, self._parts)
+
+    def _own(self, original: str) -> str:
+        """Return the part of a number's key that says how the row has it."""
+        return "" if self.format.kind == "plain" or self.column is not None else f" {original}"
+
+    def _written(self, answers: AnswerDistribution, label: Any, original: str) -> AnswerDistribution:
+        """Return answers in the format; the label itself as the row has it."""
+        if self.format.kind == "plain":
+            return answers
+        write = self.format.write if self._parts is None else partial(self.format.write_text, numbers=self._parts)
+        own = label if self.column is None else None
+        return AnswerDistribution(
+            [original if text == own else write(text, strict=False) for text in answers.texts], answers.probabilities
+        )
+
+    def _distribution(self, label: Any, key: str, original: str) -> AnswerDistribution:
         if self._last[0] != key:
             answers = self.target(label)
             if not isinstance(answers, AnswerDistribution):
                 raise TypeError(f"target({label!r:.80}) is a {type(answers).__name__}: expected an AnswerDistribution.")
-            self._last = key, answers
+            self._last = key, self._written(answers, label, original)
         return self._last[1]
 
-    def _warn(self, kind: str, message: str) -> None:
+    def _leave(self, problem: str) -> None:
+        """Count a number that stays as it is, and warn of the first, or raise."""
+        self.left_hard += 1
+        if self.strict:
+            raise ValueError(
+                f"strict=True, and {problem} Expected tokens in whose place other numbers can stand: a token must not hold "
+                "digits of two numbers; use hard labels, or a tokenizer that splits digits from what is beside them."
+            )
+        self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.", 4)
+
+    def _warn(self, kind: str, message: str, level: int = 3) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(f"SoftNumbers: {message}", stacklevel=3)
+            warnings.warn(f"SoftNumbers: {message}", stacklevel=level)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_only": {}}
