@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra playground is not installed")
 
 from numerate import LOSSES
+from numerate.formats import KINDS
 from numerate.playground import label, number
 
 
@@ -75,6 +76,18 @@ class TestNumber:
         assert unquote(visit.where()) == "number?first=0.9712&tokenizer=three&certainty=0.97"
         assert shown_losses(visit) == expected_losses(first="0.9712", certainty=0.97, tokenizer="three")
         assert visit.page.locator("#tab-number .notes p").first.inner_text().startswith("A has ")
+
+    def test_the_target_in_each_format(self, visit):
+        visit.open("number?target=12345&tokenizer=three")
+        formats = visit.page.locator("#tab-number .formats")
+        assert not formats.locator("table").is_visible()
+        formats.get_by_text("The target in each format").click()
+        rows = formats.locator("tr").all()
+        assert [row.locator("th").inner_text() for row in rows] == [*KINDS]
+        shown = {row.locator("th").inner_text(): row.locator(".token").all_inner_texts() for row in rows}
+        assert shown["plain"] == ["123", "45"]
+        assert shown["grouped"] == ["12", ",", "345"]
+        assert shown["spaced"] == [*"1␣2␣3␣4␣5"]
 
 
 class TestLabel:

@@ -14,6 +14,7 @@ pytest.importorskip("pydantic", reason="the extra playground is not installed")
 from pydantic import ValidationError
 
 from numerate import LOSSES, NTILLoss, NumberSpans
+from numerate.formats import KINDS, NumberFormat
 from numerate.playground import tokens as playground_tokens
 from numerate.playground.number import FEATURED, NumberRequest, compute
 from numerate.playground.tokens import TITLES, listed_tokenizers, number_tokens
@@ -53,6 +54,19 @@ def test_values_are_those_of_the_losses(name: str, tokenizer: str) -> None:
     expected = [float(loss(_prediction(text, len(labels), tokenizer, 0.9), labels)) for text in ("1.01", "1.98")]
     assert row["values"] == pytest.approx(expected, rel=1e-10)
     assert row["prefers"] == (None if expected[0] == expected[1] else int(expected[1] < expected[0]))
+
+
+@pytest.mark.parametrize("tokenizer", TITLES)
+def test_the_target_in_each_format(tokenizer: str) -> None:
+    answer = _answer(target="-1234.5", first="7.", second="12345.25", tokenizer=tokenizer)
+    found = {row["kind"]: row["tokens"] for row in answer["formats"]}
+    for kind in KINDS:
+        written = "".join(found[kind]).strip()  # SentencePiece starts a text with a space
+        assert written == NumberFormat.fit(["-1234.5", "7", "12345.25"], kind).write("-1234.5")
+    assert found["plain"] == [token["text"] for token in answer["target"]["tokens"][:-1]]
+    if tokenizer == "three":
+        assert found["grouped"] == ["-", "1", ",", "234", ".", "5"]
+        assert found["padded"] == ["-", "012", "34", ".", "50"]
 
 
 def test_cross_entropy_by_hand() -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from numerate.distribution.exact import EXACT
+from numerate.formats import KINDS, NumberFormat
 from numerate.losses import LOSSES, NumericLoss
 from numerate.objective import NumericObjective
 from numerate.playground.request import TabRequest
@@ -64,9 +65,16 @@ def compute(request: NumberRequest) -> dict[str, object]:
             for name, text, guess, distance in zip("AB", texts[1:], guesses, off, strict=True)
         ],
         "nearer": nearer,
+        "formats": _formats(texts, tokens),
         "losses": losses,
         "summary": _summary(losses, texts[1:], nearer),
     }
+
+
+def _formats(texts: list[str], tokens: NumberTokens) -> list[dict[str, object]]:
+    """Return the target's tokens in each format; padded ones have the width of the longest of the numbers."""
+    target, *_ = numbers = [text.removesuffix(".") for text in texts]
+    return [{"kind": kind, "tokens": tokens.pieces(NumberFormat.fit(numbers, kind).write(target))} for kind in KINDS]
 
 
 def _plain(name: str, text: str) -> str:

@@ -50,6 +50,10 @@ class NumberTokens:
         self._ids = {text: token_id for token_id, text in enumerate(self.texts) if token_id}
         self.vocab = NumericVocab.from_texts(self._ids, vocab_size=len(self.texts))
 
+    def pieces(self, text: str) -> list[str]:
+        """Return the texts of the tokens of a text, of tokens of other characters too."""
+        return self._split([text])[0]
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, with the end token."""
         encoded = []

@@ -34,6 +34,8 @@ export const tab = {
     root.append(element("p", { class: "answer result" }), element("div", { class: "scroll result" }, element("table", { class: "tokens" })),
       element("div", { class: "notes result" }), element("p", { class: "note result" }, `Below each token: its place value. ${END} ends the number. Highlighted: tokens that differ from the target's. Losses compare position by `
         + "position along the target; at each, the predicted token has the probability set above, and all other number tokens share the rest."),
+      element("details", { class: "formats result" }, element("summary", {}, "The target in each format"), element("table", {}),
+        element("p", { class: "note" }, "How a number is written decides which digits share a token. Padded: to the width of the longest of the three numbers.")),
       element("div", { class: "losses result" }),
       element("p", { class: "note result" }, "Bold: the lower loss, averaged over tokens for token-level losses and over numbers for number-level ones. NTIL as published reads runs of single digits, "
         + "so a decimal point splits a number in two; its random noise is off here. NTIL on values reads points and place values."));
@@ -45,6 +47,8 @@ export const tab = {
     root.querySelector(".tokens").replaceChildren(...rows(answer));
     const notes = answer.predictions.filter(({ note }) => note).map(({ note }) => element("p", {}, note));
     root.querySelector(".notes").replaceChildren(...notes);
+    root.querySelector(".formats table").replaceChildren(...answer.formats.map(({ kind, tokens }) => element("tr", {},
+      element("th", { scope: "row" }, kind), element("td", {}, ...tokens.map((piece) => element("span", { class: "token" }, token(piece)))))));
     root.querySelector(".losses").replaceChildren(...answer.losses.filter((loss) => loss.values || !loss.part_of).map((loss) => lossRow(loss, answer)));
   },
 };
