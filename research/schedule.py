@@ -11,6 +11,9 @@
     labels     of the losses that are run; default: all
     seconds    that a run takes, and ``gib`` of GPU memory: to fill the GPU, and to begin nothing that cannot end in time
     set        further settings of its runs
+    stack      how many runs of one loss or format are trained as one, for small models; default: each by itself
+
+With several formats, rates are tried with ``ce`` in each of them, and kept for the other losses in that format.
 
 Data and models are read from the working folder. Runs lie in ``runs/NAME``, where NAME is that of the config or of the entry, as
 those of ``numerate compare``. A run that is there, or whose scores ``keep.py`` has kept, is not run again, so that another call
@@ -35,10 +38,10 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from numerate.lab.comparison.cells import TUNING_SEED, cell_folder, is_finished, validation_score, write_plan
+from numerate.lab.comparison.cells import TUNING_SEED, cell_folder, is_finished, run_cells, validation_score, write_plan
 from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
-from numerate.lab.training.config import CROSS_ENTROPY, RunConfig
-from numerate.lab.training.run import run
+from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, run_name
+from numerate.lab.training.stacked import stacks
 
 HERE = Path(__file__).parent
 KEPT = ("experiment.json", "config.json", "result.json", "predictions.jsonl", "curve.jsonl")
@@ -58,6 +61,7 @@ class Entry:
     labels: tuple[str, ...] = ()
     seconds: float = 60.0
     gib: float = 10.0
+    stack: int = 1
     set: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,7 +79,7 @@ class Entry:
     @cached_property
     def trials(self) -> list[RunConfig]:
         """The runs that choose learning rates: for each loss that is tuned, one for each rate that is tried."""
-        tuned = [cell for cell in self.experiment.of_one_seed() if self._has(cell) if self.each or cell.name == CROSS_ENTROPY]
+        tuned = [cell for cell in self.experiment.of_one_seed() if self.has(cell) if self.each or cell.name == _plain(cell)]
         todo = [cell for cell in tuned if cell.name not in self._kept_rates]
         return [cell.model_copy(update=TRIAL | {"learning_rate": rate}) for cell in todo for rate in self.rates]
 
@@ -88,13 +92,14 @@ class Entry:
             best = max(mine, key=lambda trial: validation_score(self.folder, trial)).learning_rate
             assert best is not None
             chosen[label] = best
-        runs = [cell for cell in self.experiment.cells() if self._has(cell)]
-        rates = [chosen.get(cell.name if self.each else CROSS_ENTROPY) for cell in runs]
+        runs = [cell for cell in self.experiment.cells() if self.has(cell)]
+        rates = [chosen.get(cell.name if self.each else _plain(cell)) for cell in runs]
         return [
             run.model_copy(update={} if rate is None else {"learning_rate": rate}) for run, rate in zip(runs, rates, strict=True)
         ]
 
-    def _has(self, cell: RunConfig) -> bool:
+    def has(self, cell: RunConfig) -> bool:
+        """Return whether a run of the comparison is one of the entry's losses."""
         return not self.labels or cell.name in self.labels
 
     @property
@@ -112,9 +117,21 @@ class Entry:
         """What can be run now: the trials, and the runs once these are finished."""
         return self.trials_left or [cell for cell in self.cells if not self.is_done(cell)]
 
+    @property
+    def batches(self) -> list[list[RunConfig]]:
+        """What can be run now, in the groups that one process runs."""
+        if self.stack < 2:
+            return [[cell] for cell in self.left]
+        return stacks(self.left, self.stack)
+
     def is_done(self, cell: RunConfig) -> bool:
         """Return whether a run is finished here, or its scores are kept."""
         return is_finished(self.folder, cell) or (cell.model, cell.name, cell.seed) in kept_runs(self.name)
+
+
+def _plain(cell: RunConfig) -> str:
+    """Return the name of cross-entropy in the format of a run."""
+    return run_name(CROSS_ENTROPY, None, cell.format)
 
 
 @cache
@@ -142,47 +159,59 @@ def read_schedule(file: Path) -> list[Entry]:
 
 @dataclass
 class Job:
-    """A run in a process of its own."""
+    """Runs in a process of their own: one, or a stack."""
 
     entry: Entry
-    cell: RunConfig
+    cells: list[RunConfig]
     process: subprocess.Popen[bytes]
     begun: float
 
     @property
     def title(self) -> str:
-        """The run in a line."""
-        trial = f", trial {self.cell.learning_rate:g}" if self.cell.validation else ""
-        return f"{self.entry.name} {self.cell.model} {self.cell.name} seed {self.cell.seed}{trial}"
+        """The runs in a line."""
+        first = self.cells[0]
+        trial = f", trial {first.learning_rate:g}" if first.validation else ""
+        more = f" and {len(self.cells) - 1} more" if len(self.cells) > 1 else ""
+        return f"{self.entry.name} {first.model} {first.name} seed {first.seed}{trial}{more}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of its runs are."""
+        return all(is_finished(self.entry.folder, cell) for cell in self.cells)
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return cell_folder(self.entry.folder, self.cells[0]).with_suffix(".log")
 
 
-def begin(entry: Entry, cell: RunConfig) -> Job:
-    """Start a run; its output goes into a file beside its folder."""
-    folder = cell_folder(entry.folder, cell)
+def begin(entry: Entry, cells: list[RunConfig]) -> Job:
+    """Start runs; their output goes into a file beside the folder of the first."""
+    folder = cell_folder(entry.folder, cells[0])
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder.with_suffix(".settings.json")
-    settings.write_text(cell.model_dump_json(), encoding="utf-8")
+    settings.write_text(json.dumps([cell.model_dump(mode="json") for cell in cells]), encoding="utf-8")
     with folder.with_suffix(".log").open("wb") as log:
-        command = [sys.executable, __file__, "--cell", str(settings), "--folder", str(folder)]
-        return Job(entry, cell, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), time.monotonic())
+        command = [sys.executable, __file__, "--cells", str(settings), "--folder", str(entry.folder)]
+        return Job(entry, cells, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), time.monotonic())
 
 
 def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, poll: float = 0.5) -> list[str]:
     """Run what is left until the time is over; return a line for each run that failed."""
     end, running, failed, failures = time.monotonic() + seconds, list[Job](), set[str](), list[str]()
 
-    def candidates() -> Iterator[tuple[Entry, RunConfig]]:
-        busy = failed | {job.cell.hash for job in running}
+    def candidates() -> Iterator[tuple[Entry, list[RunConfig]]]:
+        busy = failed | {cell.hash for job in running for cell in job.cells}
         for entry in entries:
-            yield from ((entry, cell) for cell in entry.left if cell.hash not in busy)
+            yield from ((entry, cells) for cells in entry.batches if not any(cell.hash in busy for cell in cells))
 
     while True:
         now, free = time.monotonic(), gib - sum(job.entry.gib for job in running)
-        for entry, cell in candidates():
+        for entry, cells in candidates():
             if len(running) == processes:
                 break
             if entry.gib <= free and now + entry.seconds <= end:
-                running.append(begin(entry, cell))
+                running.append(begin(entry, cells))
                 free -= entry.gib
         if not running:
             return failures
@@ -190,11 +219,11 @@ def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, po
         for job in [job for job in running if job.process.poll() is not None]:
             running.remove(job)
             took = f"{time.monotonic() - job.begun:.0f} s"
-            if is_finished(job.entry.folder, job.cell):
+            if job.finished:
                 print(f"{job.title}: {took}", flush=True)
                 continue
-            failed.add(job.cell.hash)
-            log = cell_folder(job.entry.folder, job.cell).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+            failed.update(cell.hash for cell in job.cells)
+            log = job.log.read_text(encoding="utf-8", errors="replace")
             failures.append(f"{job.title}: failed after {took}: {(log.strip().splitlines() or ['no output'])[-1][:300]}")
             print(failures[-1], flush=True)
         if time.monotonic() > end:
@@ -203,6 +232,15 @@ def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, po
                 job.process.wait()
                 print(f"{job.title}: given up, out of time", flush=True)
             return failures
+
+
+def planned(entry: Entry) -> str:
+    """Return in a line how many trials and runs an entry has left, of which losses and formats; no trial has to be finished."""
+    runs = [cell for cell in entry.experiment.cells() if entry.has(cell)]
+    trials, steps = len(entry.trials_left), ", ".join(sorted({f"{run.steps:,}" for run in runs}))
+    labels = ", ".join(dict.fromkeys(run.name for run in runs))
+    tried = f"{trials} trials, " if trials else ""
+    return f"{entry.name} ({entry.experiment.models[0]}): {tried}{len(runs)} runs of {steps} steps: {labels}"
 
 
 def finish(entries: list[Entry]) -> None:
@@ -236,15 +274,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--gib", type=float, default=130.0, help="GPU memory that runs may share")
     parser.add_argument("--processes", type=int, default=14, help="the most runs at a time")
     parser.add_argument("--pack", type=Path, help="archive of the finished runs, written at the end")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)  # in the process of one run
+    parser.add_argument("--plan", action="store_true", help="list what is left, and run nothing")
+    parser.add_argument("--cells", type=Path, help=argparse.SUPPRESS)  # in the process of a run, or of a stack
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.cell is not None:
-        run(RunConfig(**json.loads(given.cell.read_text(encoding="utf-8"))), given.folder)
+    if given.cells is not None:
+        run_cells([RunConfig(**cell) for cell in json.loads(given.cells.read_text(encoding="utf-8"))], given.folder)
         return
     if given.schedule is None:
         parser.error("expected a schedule, such as research/schedule.yaml")
     entries = read_schedule(given.schedule)
+    if given.plan:
+        print("\n".join(map(planned, entries)))
+        return
     failures = work(entries, seconds=60 * given.minutes, gib=given.gib, processes=given.processes)
     finish(entries)
     if given.pack is not None:

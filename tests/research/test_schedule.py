@@ -52,21 +52,24 @@ def begun(script, monkeypatch):
 
         wait = kill
 
-    def begin(entry, cell):
-        seen.append((cell.name, cell.seed, cell.learning_rate, cell.validation))
-        folder = script.cell_folder(entry.folder, cell)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(cell.model_dump_json())
-        if cell.name in failing:
-            folder.with_suffix(".log").write_text("Traceback\nMemoryError: full")
-        else:
-            (folder / "result.json").write_text(json.dumps({"headline": "exact"}))
-            record = {"measures": {"exact": cell.learning_rate}, "gold": "1", "split": "interpolate"}
-            (folder / "predictions.jsonl").write_text(json.dumps(record) + "\n")
-        return script.Job(entry, cell, Ended(), 0.0)
+    def begin(entry, cells):
+        for cell in cells:
+            seen.append((cell.name, cell.seed, cell.learning_rate, cell.validation))
+            folder = script.cell_folder(entry.folder, cell)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(cell.model_dump_json())
+            if cell.name in failing:
+                folder.with_suffix(".log").write_text("Traceback\nMemoryError: full")
+            else:
+                (folder / "result.json").write_text(json.dumps({"headline": "exact"}))
+                record = {"measures": {"exact": cell.learning_rate}, "gold": "1", "split": "interpolate"}
+                (folder / "predictions.jsonl").write_text(json.dumps(record) + "\n")
+        groups.append(len(cells))
+        return script.Job(entry, cells, Ended(), 0.0)
 
+    groups = []
     monkeypatch.setattr(script, "begin", begin)
-    return seen, failing
+    return seen, failing, groups
 
 
 def do(script, entries, **limits):
@@ -90,6 +93,24 @@ def test_each_loss_may_have_its_own_rate(script, schedule, begun, monkeypatch):
     monkeypatch.setattr(script, "validation_score", lambda folder, trial: -abs(trial.learning_rate - best[trial.name]))
     do(script, schedule({"rates": [1e-3, 4e-3], "each": True, "seeds": 1}))
     assert [each[:3] for each in begun[0][4:]] == [("ce", 0, 1e-3), ("emd", 0, 4e-3)]
+
+
+def test_each_format_has_a_rate_for_all_its_losses(script, schedule, begun, monkeypatch):
+    best = {"ce": 1e-3, "ce padded": 4e-3}
+    monkeypatch.setattr(script, "validation_score", lambda folder, trial: -abs(trial.learning_rate - best[trial.name]))
+    (entry,) = schedule({"rates": [1e-3, 4e-3], "seeds": 1, "set": {"formats": ["plain", "padded"]}})
+    assert script.planned(entry) == "small_sums (tiny): 4 trials, 4 runs of 2 steps: ce, ce padded, emd, emd padded"
+    do(script, [entry])
+    assert [each[:3] for each in begun[0][4:]] == [
+        *(("ce", 0, 1e-3), ("ce padded", 0, 4e-3), ("emd", 0, 1e-3), ("emd padded", 0, 4e-3))
+    ]
+
+
+def test_runs_of_a_stack_are_one_process(script, schedule, begun):
+    entries = schedule({"rates": [1e-3, 4e-3, 2e-3], "stack": 8, "set": {"formats": ["plain", "padded"]}})
+    assert do(script, entries, processes=1) == []
+    assert begun[2] == [3, 3, 4, 4]  # the trials of each format, then its two losses with two seeds
+    assert script.Job(entries[0], entries[0].cells[:3], None, 0.0).title == "small_sums tiny ce seed 0 and 2 more"
 
 
 def test_memory_and_time_limit_what_begins(script, schedule, begun):
@@ -119,6 +140,17 @@ def test_a_failure_is_told_and_its_seed_not_listed(script, schedule, begun, caps
     assert "small_sums: 1 of 2 runs finished, 0 of them here" in capsys.readouterr().out
     assert not Path("runs/small_sums/experiment.json").exists()
     assert json.loads(Path("runs/other/experiment.json").read_text())["cells"]
+
+
+def test_the_schedule_of_the_project_can_be_read(script, monkeypatch, capsys, tmp_path):
+    """Every entry names a configuration that is there, and losses and formats that suit it."""
+    script.kept_runs.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    script.main([str(script.HERE / "schedule.yaml"), "--plan"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 20
+    assert not [line for line in lines if " 0 runs" in line]
+    assert sum("padded" in line for line in lines) > 5
 
 
 @pytest.mark.launch

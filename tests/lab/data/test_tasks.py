@@ -147,7 +147,7 @@ def test_an_exhausted_range_says_so():
 
 REFUSED = [
     ("arithmetic", {"difficulti": 2}, "difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'"),
-    ("arithmetic", {"difficulty": 9}, "expected an integer from 1 to 5"),
+    ("arithmetic", {"difficulty": 9}, "expected an integer from 1 to 8"),
     ("arithmetic", {"operands": "complex"}, "expected one of 'integers', 'decimals', 'rationals', 'mixed'"),
     ("arithmetic", {"operations": "%"}, "some of"),
     ("arithmetic", {"operations": "/"}, "needs operands='rationals'"),

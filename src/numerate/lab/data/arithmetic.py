@@ -40,16 +40,18 @@ class Arithmetic(Task):
     """Expressions of integers, decimals or fractions.
 
     Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits. Extrapolation has
-    one or two more operations, and its numbers have one more digit.
+    one or two more operations, and its numbers have one more digit; with ``extra_digits``, its numbers alone are longer.
 
     Args:
         operands: ``"integers"`` (``+ - *``), ``"decimals"`` (one or two places), ``"rationals"`` (``+ - * /``, answers such
             as ``17/18``), or ``"mixed"`` (one of the three per question).
-        difficulty: 1 to 5.
+        difficulty: 1 to 8.
         longest: the most operations in a training question, 1 to 10; default: ``difficulty``.
         operations: which of ``+-*/`` occur; ``/`` only between rationals.
         signed: whether the operands may be negative; answers may be negative in any case.
         wording: ``"varied"`` asks in four ways; ``"bare"`` writes ``3+4=``, which small models learn sooner.
+        extra_digits: the most digits that numbers of extrapolation have beyond ``difficulty``, 1 to 8, with as many operations as
+            in training.
 
     Examples:
         >>> task = Arithmetic(difficulty=2)
@@ -66,6 +68,7 @@ class Arithmetic(Task):
     operations: str = "+-*/"
     signed: bool = True
     wording: Wording = "varied"
+    extra_digits: int | None = None
 
     name = "arithmetic"
     dataset = "files of mathematics_dataset"
@@ -80,9 +83,11 @@ class Arithmetic(Task):
     def __post_init__(self) -> None:
         check_choice("operands", self.operands, choices(Operands))
         check_choice("wording", self.wording, choices(Wording))
-        check_whole("difficulty", self.difficulty, 1, 5)
+        check_whole("difficulty", self.difficulty, 1, 8)
         if self.longest is not None:
             check_whole("longest", self.longest, 1, 10)
+        if self.extra_digits is not None:
+            check_whole("extra_digits", self.extra_digits, 1, 8)
         if not self.operations or set(self.operations) - set("+-*/"):
             raise ValueError(f"operations={self.operations!r} is not known: expected some of '+-*/'.")
         if set(self.operations) == {"/"} and self.operands != "rationals":
@@ -93,8 +98,9 @@ class Arithmetic(Task):
         operands = self.operands if self.operands != "mixed" else rng.choice(("integers", "decimals", "rationals"))
         far = split == "extrapolate"
         longest = self.longest or self.difficulty
-        count = longest + rng.randint(1, 2) if far else rng.randint(1, longest)
-        digits = self.difficulty + far
+        longer = far and self.extra_digits is None
+        count = longest + rng.randint(1, 2) if longer else rng.randint(1, longest)
+        digits = self.difficulty + (rng.randint(1, self.extra_digits) if far and self.extra_digits else far)
         signs = [sign for sign in self.operations if sign != "/" or operands == "rationals"]
         while True:
             text, value, _ = _expression(rng, count, operands, digits, far, signs or ["+"], self.signed)
@@ -122,7 +128,9 @@ class Arithmetic(Task):
         if answers:
             return super().number_form(answers)
         decimals = 24 if self.operands == "decimals" else 2  # a denominator below 10^7 may be 2^23
-        return NumberGrammar(digits=(1, 3 * self.difficulty + 6), decimals=(0, decimals), leading_zeros=True)
+        return NumberGrammar(
+            digits=(1, 3 * (self.difficulty + (self.extra_digits or 1)) + 3), decimals=(0, decimals), leading_zeros=True
+        )
 
     def written(self, value: Decimal) -> str:
         """Return a number; where fractions occur, the simplest one with the same 28 digits.
