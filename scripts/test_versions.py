@@ -40,12 +40,13 @@ TESTS = (
     *("tests/test_vocab.py", "tests/test_spans.py", "tests/test_distribution.py", "tests/test_tokenizers.py"),
     *("tests/losses/test_losses.py", "tests/losses/test_released.py", "tests/losses/test_number.py"),
     *("tests/objective/test_objective.py", "tests/objective/test_soft.py", "tests/objective/test_from_hidden.py"),
-    *("tests/targets", "tests/formats", "tests/answers/test_extract.py", "tests/answers/test_metrics.py"),
+    *("tests/targets", "tests/formats"),
+    *("tests/answers/test_extract.py", "tests/answers/test_metrics.py", "tests/answers/test_formatted.py"),
     *("tests/decode/test_decided.py", "tests/decode/test_rows.py", "tests/decode/test_processor.py"),
-    *("tests/decode/test_number_and_interval.py", "tests/decode/test_format_grammar.py"),
+    *("tests/decode/test_number_and_interval.py", "tests/decode/test_formats.py", "tests/decode/test_format_grammar.py"),
     *("tests/integrations/test_attach.py", "tests/integrations/test_transformers.py", "tests/integrations/test_trl.py"),
-    "tests/integrations/test_soft_labels.py",
-    *("tests/lab/models/test_model_loading.py", "tests/lab/training/test_run.py"),
+    *("tests/integrations/test_soft_labels.py", "tests/integrations/test_collated_rows.py"),
+    *("tests/lab/models/test_model_loading.py", "tests/lab/training/test_run.py", "tests/lab/training/test_run_in_formats.py"),
 )
 
 # Run in the environment of the lowest versions: each is the bound of pyproject.toml.
