@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import transformers
 from packaging.version import Version
@@ -16,6 +17,7 @@ from torch import Tensor
 from numerate.checks import check_integer, check_number
 from numerate.decode.format_grammar import check_grammar
 from numerate.decode.grammar import Grammar, TextGrammar
+from numerate.decode.members import Member, active, members_of, pooled
 from numerate.decode.prompts import Prompts, batches
 from numerate.decode.rows import Rows, evaluating
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
@@ -34,6 +36,8 @@ def distribution(
     prompts: Prompts,
     tokenizer: Any,
     *,
+    adapters: Sequence[str] | None = None,
+    weights: npt.ArrayLike | None = None,
     grammar: Grammar | None = None,
     format: NumberFormat | str | None = None,
     width: int | None = 16,
@@ -61,12 +65,14 @@ def distribution(
 
     Args:
         model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model, in any mode
-            and dtype and on any device.
+            and dtype and on any device. Or a list of models: the result is their pool (:func:`numerate.distribution.pool`).
         prompts: a list of texts, or of chats (lists of messages with "role" and "content"), or a single text or chat, which is
             a list of one. Texts stay as they are. Chats are written with the tokenizer's chat template up to the assistant's
             answer; if the last message is the assistant's, the answer continues it. Or what the tokenizer or processor returns
             for several prompts, padded on the left (an encoder-decoder's on any side).
-        tokenizer: the model's tokenizer or processor.
+        tokenizer: the model's tokenizer or processor; for a list of models also a list.
+        adapters: names of adapters of a ``PeftModel``, which are pooled.
+        weights: of the models or adapters in the pool; equal by default.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
         format: how numbers are written, if not as usual: a :class:`~numerate.formats.NumberFormat`, or a kind such as
@@ -94,38 +100,58 @@ def distribution(
         prices = distribution(model, ["carat: 0.9, cut: Ideal. price?"], tokenizer)
         prices[0].median, prices[0].interval(0.9), prices[0].covered
     """
-    finder = NumberFinder(
-        tokenizer,
-        grammar,
-        format=format,
-        width=width,
-        covered=covered,
-        rest=rest,
-        temperature=temperature,
-        end_token_ids=ends_of(model.generation_config) if end_token_ids is None else end_token_ids,
-        memory=memory,
-        watch=watch,
-    )
-    seeds = check_seed(seed)
-    found: dict[int, NumberDistribution] = {}
-    missing: dict[int, str] = {}
+    members, seeds = members_of(model, tokenizer, adapters, weights), check_seed(seed)
+    found: list[list[NumberDistribution | str]] = []
+    for place, member in enumerate(members):
+        finder = NumberFinder(
+            member.tokenizer,
+            grammar,
+            format=format,
+            width=width,
+            covered=covered,
+            rest=rest,
+            temperature=temperature,
+            end_token_ids=ends_of(member.model.generation_config) if end_token_ids is None else end_token_ids,
+            memory=memory,
+            watch=watch,
+        )
+
+        def report(done: int, total: int, place: int = place) -> None:
+            progress(place * total + done, len(members) * total)
+
+        with active(member):
+            found.append(_answers(member, prompts, finder, seeds, batch_size, report, options))
+    rows = [*zip(*found, strict=True)]
+    result = [pooled(members, [None if isinstance(one, str) else one for one in row]) for row in rows]
+    complete = [one for one in result if one is not None]
+    if len(complete) < len(result):
+        problem = next(one for one in rows[result.index(None)] if isinstance(one, str))
+        raise NoNumberError(problem, result)
+    return complete
+
+
+def _answers(
+    member: Member,
+    prompts: Prompts,
+    finder: NumberFinder,
+    seeds: int | list[int],
+    batch_size: int,
+    progress: Callable[[int, int], object],
+    options: dict[str, Any],
+) -> list[NumberDistribution | str]:
+    """Return the distribution of one model after each prompt, or why there is none."""
+    found: dict[int, NumberDistribution | str] = {}
     total = 0
-    for indices, total, batch in batches(prompts, tokenizer, model, batch_size):
+    for indices, total, batch in batches(prompts, member.tokenizer, member.model, batch_size):
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
             answers += finder.find(rows, indices, [seeds[index] for index in indices] if isinstance(seeds, list) else seeds)
 
-        generate(model, batch, use, options)
+        generate(member.model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
-            one = answer.distribution(finder.grammar.value)
-            if one is None:
-                missing[index] = _nothing_found(index, answer, finder)
-            else:
-                found[index] = one
-        progress(len(found) + len(missing), total)
-    if missing:
-        raise NoNumberError(missing[min(missing)], [found.get(index) for index in range(total)])
+            found[index] = answer.distribution(finder.grammar.value) or _nothing_found(index, answer, finder)
+        progress(len(found), total)
     return [found[index] for index in range(total)]
 
 
