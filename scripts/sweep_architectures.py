@@ -1,6 +1,6 @@
 """Check every language model of transformers, and write one line per model to a CSV file.
 
-train    `attach` gives the correct gradient
+train    `attach` gives the correct gradient, also with soft labels
 decode   `numerate.decode.distribution` equals brute force
 
 python scripts/sweep_architectures.py --jobs 2 --csv research/scores/architectures_training.csv
@@ -41,9 +41,9 @@ from tests.decode import sweep as decoding
 from tests.integrations.trainers import sweep as training
 from tests.integrations.trainers.architectures import Architecture, architectures
 
-SECONDS, GIBIBYTES = 60, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
+SECONDS, GIBIBYTES = 90, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")
-COLUMNS = {"train": ("path", "inputs", "labels"), "decode": ("cache", "padding", "reference", "inputs")}
+COLUMNS = {"train": ("path", "inputs", "labels", "soft"), "decode": ("cache", "padding", "reference", "inputs")}
 
 
 def main() -> None:

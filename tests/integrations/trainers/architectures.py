@@ -15,18 +15,28 @@ from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
-from transformers import CONFIG_MAPPING, PretrainedConfig
+from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedTokenizerFast
 from transformers.models.auto import modeling_auto
 
 from numerate import NumericVocab
 
 VOCAB_SIZE = 128
-PAD, DIGITS, WORDS, SPECIAL = 0, 10, 24, 100  # ids: padding; digits, point and minus; words; images and the like
+PAD, DIGITS, WORDS, END, SPECIAL = 0, 10, 24, 99, 100  # ids: padding; digits, point and minus; words; end; images and the like
 TEXTS = {text: DIGITS + i for i, text in enumerate([*"0123456789", ".", "-", ",", " "])}
 VOCAB = NumericVocab.from_texts(TEXTS, vocab_size=VOCAB_SIZE)
 ROWS, LENGTHS = 2, (12, 16, 9)
 DIM, HEADS, LAYERS, EXPERTS, IMAGE, PATCH = 32, 2, 2, 4, 16, 4
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of single characters: those of `TEXTS`, and an arrow or the like for every other id."""
+    ids = TEXTS | {chr(0x2190 + i): i for i in range(VOCAB_SIZE) if i not in TEXTS.values()}
+    raw = Tokenizer(models.WordLevel(ids, unk_token=chr(0x2190 + PAD)))
+    raw.decoder, raw.pre_tokenizer = decoders.Fuse(), pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token=chr(0x2190 + PAD), eos_token=chr(0x2190 + END))
+
 
 KINDS = {
     "causal": "CAUSAL_LM",

@@ -16,16 +16,20 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build, where
+from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build, tokenizer, where
 from tests.integrations.trainers.cases import Collect, Watched, arguments, gradients
+from tests.integrations.trainers.soft import parts_of
 from torch import Tensor, nn
 from transformers import Trainer
 
-from numerate import SMMDLoss
+from numerate import NumericObjective, SMMDLoss
 from numerate.integrations.transformers import attach
+from numerate.targets import Bell, SoftNumbers
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 Batch = dict[str, Tensor]
 WEIGHTS = (0.0, 0.3)
+TARGET = Bell(relative=0.3)
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
@@ -40,9 +44,14 @@ class Verdict:
     labels: str = ""  # shifted, aligned
     path: str = ""  # fused, logits
     extra: bool = False  # whether the model adds a loss, such as a router's
-    errors: tuple[float, ...] = ()  # relative, of the gradient, at each of WEIGHTS
+    errors: tuple[float, ...] = ()  # relative, of the gradient, at each of WEIGHTS, and with soft labels
     dtype: str = ""
     seconds: float = 0.0
+
+    @property
+    def soft(self) -> str:
+        """Whether soft labels were compared; masked models refuse them."""
+        return "yes" if len(self.errors) > len(WEIGHTS) else ""
 
 
 class Alignment(NamedTuple):
@@ -131,13 +140,11 @@ def compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], 
     alignment, verdict.extra = find_alignment(make(), data[0])
     verdict.labels = "shifted" if alignment.shift else "aligned"
     errors, details = [], []
-    for weight in WEIGHTS:
-        expected = by_hand(make(), data, alignment, weight, verdict.extra)
-        if not all(bool(grad.isfinite().all()) for grad in expected.values()):
-            raise NoTokenLossError("the gradient of the model's own loss is not finite on these inputs")
+    steps = [*((weight, False) for weight in WEIGHTS), (WEIGHTS[-1], True)]
+    for weight, soft in steps[: len(WEIGHTS)] if verdict.architecture.startswith("masked/") else steps:
         objective = Watched(SMMDLoss(VOCAB), weight=weight)
         try:
-            found = by_trainer(make(), data, objective)
+            found, seen = by_trainer(make(), data, objective, soft=soft)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             refused = "numerate" in Path(frames[-1].filename).parts and isinstance(
@@ -145,9 +152,12 @@ def compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], 
             )
             verdict.status, verdict.detail = ("refused", str(error)) if refused else ("fails", where(error))
             return
+        expected = by_hand(make(), seen, alignment, weight, verdict.extra)
+        if not all(bool(grad.isfinite().all()) for grad in expected.values()):
+            raise NoTokenLossError("the gradient of the model's own loss is not finite on these inputs")
         error, name = difference(found, expected)
         errors.append(error)
-        details.append(f"{name} is off by {error:.2g} at weight {weight}")
+        details.append(f"{name} is off by {error:.2g} at weight {weight}{' with soft labels' if soft else ''}")
     # The first micro-batch may have logits: attach compares their loss with the model's own.
     verdict.path = "fused" if objective.plain_calls <= 1 < objective.fused_calls else "logits"
     verdict.errors = tuple(errors)
@@ -187,14 +197,20 @@ def find_alignment(model: nn.Module, batch: Batch) -> tuple[Alignment, bool]:
 
 
 def by_hand(model: nn.Module, data: list[Batch], alignment: Alignment, weight: float, extra: bool) -> dict[str, Tensor]:
-    """Return the gradient of a step: sums over label tokens and numbers, divided by their counts."""
+    """Return the gradient of a step: sums over label tokens and numbers, divided by their counts; soft targets are dense."""
     loss = SMMDLoss(VOCAB)
+    fields = [{name: batch.get(name) for name in SOFT_FIELDS} for batch in data]
+    data = [{name: value for name, value in batch.items() if name not in SOFT_FIELDS} for batch in data]
     labels = [alignment(torch.empty(*batch["labels"].shape, 1), batch["labels"])[1] for batch in data]
     items = sum(int((part != -100).sum()) for part in labels)
     numbers = sum(int(loss.count(part)) for part in labels)
-    for batch in data:
+    for batch, soft, part in zip(data, fields, labels, strict=True):
         output = model(**batch)
         total = alignment.cross_entropy(output.logits, batch["labels"], "sum") / items
+        if soft[SOFT_FIELDS[0]] is not None:
+            logits, _ = Alignment(False, alignment.last)(output.logits, batch["labels"])
+            mean, _ = parts_of(NumericObjective(None), logits, batch["labels"], soft, shift=alignment.shift)
+            total = mean * (part != -100).sum() / items
         if weight:
             total = total + weight * loss(*alignment(output.logits, batch["labels"]), reduction="sum") / numbers
         if extra:
@@ -203,16 +219,24 @@ def by_hand(model: nn.Module, data: list[Batch], alignment: Alignment, weight: f
     return gradients(model)
 
 
-def by_trainer(model: nn.Module, data: list[Batch], objective: Watched) -> dict[str, Tensor]:
-    """Return the gradient of a Trainer's step with one micro-batch for each of ``data``."""
-    collect = Collect()
+def by_trainer(
+    model: nn.Module, data: list[Batch], objective: Watched, *, soft: bool = False
+) -> tuple[dict[str, Tensor], list[Batch]]:
+    """Return the gradient of a Trainer's step with one micro-batch for each of ``data``, and the batches that it saw."""
+    collect, seen, size = Collect(), [], data[0]["labels"].shape[0]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        args = arguments(folder, len(data), per_device_train_batch_size=1, logging_strategy="no", disable_tqdm=True)
-        trainer = Trainer(model, args, train_dataset=data, data_collator=lambda rows: rows[0], callbacks=[collect])
-        attach(trainer, objective)
+        args = arguments(folder, len(data), per_device_train_batch_size=size, logging_strategy="no", disable_tqdm=True)
+        rows = [{"batch": number} for number in range(len(data)) for _ in range(size)]
+        trainer = Trainer(model, args, lambda rows: {**data[rows[0]["batch"]]}, rows, callbacks=[collect])
+        trainer._get_train_sampler = lambda *_: None  # rows in their order
+        tokens = tokenizer()
+        attach(trainer, objective, soft=SoftNumbers(tokens, TARGET, where="all") if soft else None, tokenizer=tokens)
+        collate = trainer.data_collator
+        trainer.data_collator = lambda rows: seen.append(collate(rows)) or {**seen[-1]}
         trainer.train()
-    return collect.grads
+    assert not soft or any(bool((batch[SOFT_FIELDS[0]] >= 0).any()) for batch in seen), "no number was drawn"
+    return collect.grads, seen
 
 
 def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
