@@ -134,7 +134,7 @@ def with_torch(objective: NumericObjective, accumulate: int, rows: list[Any], wr
 
 
 @contextlib.contextmanager
-def accelerator_of(accumulate: int) -> Any:
+def accelerator_of(accumulate: int, **settings: Any) -> Any:
     """Yield an Accelerator, with accelerate's global state reset before and after."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
@@ -144,7 +144,7 @@ def accelerator_of(accumulate: int) -> Any:
         GradientState._reset_state()
 
     forget()
-    yield Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
+    yield Accelerator(cpu=True, gradient_accumulation_steps=accumulate, **settings)
     forget()
 
 
