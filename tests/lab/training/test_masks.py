@@ -10,6 +10,7 @@ import torch
 
 from numerate.lab.data import WordProblems
 from numerate.lab.data.settings import make_task
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.files.records import read_jsonl
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import load_model
@@ -78,7 +79,7 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"term_numbers='answr' matches nothing in the first 100 training answers, such as '.*#### "
     ):
-        check_term_numbers("answr", WordProblems())
+        check_term_numbers("answr", WordProblems(), TaskFormat())
 
 
 @pytest.mark.parametrize("settings", [{"loss": "ce"}, {"loss": "smmd", "weight": 0.0}])

@@ -164,7 +164,7 @@ def test_evaluation_goes_on_where_it_stopped(trained, tmp_path, monkeypatch):
     with part.open("a") as file:
         file.write('{"split": "interpolate", "ind')  # the line that was being written
     seen, reads, read = [], [], NumericVocab.from_tokenizer
-    monkeypatch.setattr(NumericVocab, "from_tokenizer", lambda tokenizer: reads.append(1) or read(tokenizer))
+    monkeypatch.setattr(NumericVocab, "from_tokenizer", lambda tokenizer, **how: reads.append(1) or read(tokenizer, **how))
     records = evaluate(trained, small, tmp_path / "out", progress=lambda what, done, *_: seen.append(done))
     assert jsonable(records) == jsonable(expected)
     assert seen == [6, 8, 10, 12]

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import pytest
+import torch
 
 from numerate.formats import KINDS
 from numerate.lab.data import TASKS
@@ -20,6 +21,7 @@ from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate, load_run
 from numerate.lab.training.run import check_run, load_run_model, run, run_data, run_encoder
 from numerate.losses import LOSSES
+from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
 SUMS = {"difficulty": 2, "longest": 1, "operations": "+", "signed": False, "wording": "bare"}
@@ -64,8 +66,7 @@ def test_every_task_of_text_runs_in_every_format(task, kind, tmp_path):
     run(config, tmp_path)
     for record in read_jsonl(tmp_path / "predictions.jsonl"):
         assert {"exact", "parsed"} < {*record["measures"]}
-        if kind not in ("plain", "padded"):
-            assert record["digits"] == []  # places of digits are not read
+        assert bool(record["digits"]) == ("exponent" not in kind)  # whose digits have no places
 
 
 @pytest.mark.parametrize("kind", ["padded", "padded+reversed", "exponent", "spaced"])
@@ -122,15 +123,49 @@ def test_a_model_that_was_not_trained_here(tmp_path):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_of_complete_numbers_are_refused_where_digits_move(name):
-    for kind in ("padded", "reversed"):
+def test_every_loss_reads_every_format_or_refuses_it(name):
+    """Complete numbers and places are those of the ordinary number; the power of ten first has none."""
+    for kind in KINDS:
         config = quick(loss=name, format=kind)
         task = make_task(config)
-        loss = LOSSES[name](NumericVocab.from_values({0: 0, 1: 1}, vocab_size=2))
-        if kind == "reversed" and (loss.level == "number" or loss.places != "uniform"):
-            with pytest.raises(ValueError, match=f"loss='{name}' reads complete numbers .* does not support format='reversed'"):
-                check_run(config, task, run_encoder(config, task))
-        else:
+        encoder = run_encoder(config, task)
+        loss = LOSSES[name](NumericVocab.from_tokenizer(encoder.tokenizer))
+        if "exponent" in kind and (loss.level == "number" or loss.places != "uniform"):
+            with pytest.raises(
+                ValueError, match=r"reads complete numbers, and the vocabulary has format='exponent.*Expected another"
+            ):
+                check_run(config, task, encoder)
+            continue
+        objective = check_run(config, task, encoder)
+        if loss.level == "number":
+            rows = encode(load_run_model(config, encoder), task.examples("train", 6))
+            values = [
+                NumberSpans.from_labels(torch.tensor([row["labels"]]), objective.numeric_loss.vocab).values.tolist()
+                for row in rows
+            ]
+            assert values == [[float(example.answer)] for example in task.examples("train", 6)]
+
+
+@pytest.mark.parametrize("kind", ["reversed", "padded+spaced", "grouped"])
+def test_places_of_digits_are_those_of_the_ordinary_number(kind, tmp_path):
+    run(quick(loss="number", format=kind), tmp_path)
+    for record in read_jsonl(tmp_path / "predictions.jsonl"):
+        places = {digit["place"] for digit in record["digits"]}
+        assert places >= set(range(len(record["gold"])))
+        assert ("padded" in kind) or len(places) == len(record["gold"])
+    assert all(point["loss"] < 100 for point in read_jsonl(tmp_path / "curve.jsonl"))
+
+
+def test_a_pattern_of_the_term_matches_what_is_written():
+    config = quick(loss="emd", format="padded+spaced", term_numbers=r"[0-9](?: [0-9])+")
+    task = make_task(config)
+    check_run(config, task, run_encoder(config, task))
+    for wrong, message in (
+        (r"[0-9]{2}", "matches nothing in the first"),
+        ("answer", "finds the last number of plain or padded text"),
+    ):
+        config = quick(loss="emd", format="padded+spaced", term_numbers=wrong)
+        with pytest.raises(ValueError, match=message):
             check_run(config, task, run_encoder(config, task))
 
 

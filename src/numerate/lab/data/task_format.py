@@ -155,9 +155,9 @@ class TaskFormat:
         return self.format.kind == "plain"
 
     @property
-    def places_are_ordinary(self) -> bool:
-        """Whether digits stand where they do in ordinary numbers, so that losses and metrics of places can read them."""
-        return self.format.kind in ("plain", "padded")
+    def has_places(self) -> bool:
+        """Whether the place of a digit can be read from where it stands in the text."""
+        return "exponent" not in self.format.kind
 
     def question(self, text: str) -> str:
         """Return a question in the format."""

@@ -141,7 +141,7 @@ def evaluate_all(
         progress: called after each batch.
     """
     loaded.model.eval()
-    vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    vocab = loaded.vocab if loaded.format.has_places else NumericVocab.from_tokenizer(loaded.tokenizer)
     finder = number_finder(loaded, task, decide_width) if decide and not task.ends_in_number else None
     for evaluation in evaluations:
         for earlier in evaluation.records.values():
@@ -356,6 +356,6 @@ def _read_part(
                 "right": bool(right[at]),
                 "mass": round(float(own_numeric[at].sum().clamp_max(1)), 6),
             }
-            for at in (spans.has_place[row, mine].nonzero()[:, 0].tolist() if loaded.format.places_are_ordinary else ())
+            for at in (spans.has_place[row, mine].nonzero()[:, 0].tolist() if loaded.format.has_places else ())
         ]
         yield {"nll": float(own.sum()), "digits": digits}, likelihoods(own, spans.index[row, mine] >= 0)

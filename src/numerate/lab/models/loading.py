@@ -26,6 +26,7 @@ from numerate.lab.models.built import BUILDERS, IMAGE, PATCH, PICTURE, tiny_toke
 from numerate.lab.models.names import ANSWER_TOKENS, NAMED, SEEING, Adapter
 from numerate.lab.models.pretrained import explained, from_where, pretrained, quietly, smollm2, unpacked
 from numerate.tokenizers import load_tokenizer
+from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -71,6 +72,11 @@ class PromptEncoder:
         """Write numbers in a format; return the encoder."""
         self.format = format
         return self
+
+    @property
+    def vocab(self) -> NumericVocab:
+        """The numeric tokens of the tokenizer, and how numbers are written with them."""
+        return NumericVocab.from_tokenizer(self.tokenizer, format=self.format.format)
 
     def answer_tokens(self, answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each answer, whose numbers are written in the format."""

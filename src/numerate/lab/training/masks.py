@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from numerate.lab.data import Task
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.models.loading import PromptEncoder
 from numerate.lab.training.config import TERM_NUMBERS
 from numerate.targets import AnswerDistribution, SoftNumbers
@@ -63,11 +64,18 @@ class WeightedRows(torch.utils.data.Dataset[dict[str, Any]]):
         return {**row, "token_weights": [self.weight if token in self._numeric else 1.0 for token in row["labels"]]}
 
 
-def check_term_numbers(pattern: str, task: Task) -> None:
-    """Raise if a pattern of ``term_numbers`` matches none of the first training answers."""
+def check_term_numbers(pattern: str, task: Task, format: TaskFormat) -> None:
+    """Raise if a pattern of ``term_numbers`` matches none of the first training answers, as they are written."""
+    if pattern == "answer" and format.format.kind not in ("plain", "padded"):
+        raise ValueError(
+            f"term_numbers='answer' finds the last number of plain or padded text, and format={format.format.kind!r}: expected "
+            "a pattern that matches it, or 'all'."
+        )
     if pattern in TERM_NUMBERS:
         return
-    answers = [example.answer for example in task.examples("train", min(_LOOKED_AT, task.count("train") or _LOOKED_AT))]
+    answers = [
+        format.answer(example.answer) for example in task.examples("train", min(_LOOKED_AT, task.count("train") or _LOOKED_AT))
+    ]
     if not any(re.search(pattern, answer) for answer in answers):
         raise ValueError(
             f"term_numbers={pattern!r} matches nothing in the first {len(answers)} training answers, such as "

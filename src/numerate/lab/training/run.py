@@ -56,9 +56,7 @@ from numerate.lab.training.masks import MaskedRows, WeightedRows, check_term_num
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
 from numerate.losses import LOSSES
-from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective
-from numerate.vocab import NumericVocab
 
 _DRAWS = 64  # of the first answer, to see whether the tokenizer fits
 
@@ -257,10 +255,10 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
     check_memory(config)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
-    check_term_numbers(config.term_numbers, task)
+    check_term_numbers(config.term_numbers, task, encoder.format)
     if ":" in config.format:
         encoder.format.check(run_examples(config, task))
-    vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
+    vocab = encoder.vocab
     if config.loss in HEADS:
         gold_numbers(task, task.examples("train", 1))
         return None
@@ -268,19 +266,7 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         hard = config.soft is None or config.soft.path == "jitter"  # plain cross-entropy, with jitter on drawn answers
         return None if hard and config.number_weight == 1 else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
-    _check_places(config, encoder, loss)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
-
-
-def _check_places(config: RunConfig, encoder: PromptEncoder, loss: NumericLoss) -> None:
-    """Raise if a loss reads the places of digits, or ``term_numbers`` reads numbers, where a format moves them."""
-    if encoder.format.places_are_ordinary:
-        return
-    if loss.level == "number" or loss.places != "uniform" or config.term_numbers != "all":
-        raise ValueError(
-            f"loss={config.loss!r} reads complete numbers or the places of digits from labels, and does not support "
-            f"format={config.format!r}: expected plain or padded, or another loss, such as soft, emd or smmd."
-        )
 
 
 def _check_soft_labels(config: TrainingSettings, task: Task, encoder: PromptEncoder) -> None:
@@ -384,7 +370,7 @@ def run_data(
     if config.loss not in (CROSS_ENTROPY, *HEADS) and config.term_numbers != "all":
         rows = MaskedRows(rows, loaded, config.term_numbers)
     if config.number_weight != 1:
-        rows = WeightedRows(rows, NumericVocab.from_tokenizer(loaded.tokenizer), config.number_weight)
+        rows = WeightedRows(rows, loaded.vocab, config.number_weight)
     return rows, too_long
 
 
