@@ -159,7 +159,7 @@ class TestFormats:
     def test_every_kind_with_its_tokens(self, tmp_path, monkeypatch):
         figures: list[Any] = []
         save = plotting.figures.save
-        monkeypatch.setattr(plotting.formats, "save", lambda figure, path: figures.append(figure) or save(figure, path))
+        monkeypatch.setattr(plotting.format_tokens, "save", lambda figure, path: figures.append(figure) or save(figure, path))
         tokenizers = {kind: small.tokenizer(kind) for kind in small.KINDS}
         path = plot_formats(tokenizers, tmp_path / "new" / "formats.png", "-1234.5")
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ from numerate.checks import public_dir
 from numerate.choices import FORMATS
 from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
 from numerate.plotting.figures import figure_for
-from numerate.plotting.formats import plot_formats
+from numerate.plotting.format_tokens import plot_formats
 from numerate.plotting.losses import certain_costs, plot_loss
 
 __all__ = [
