@@ -16,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq, MarianTokenizer, Seq2SeqTrainer
 
 import numerate as nm
 from numerate.targets import Bell, Ratings, SoftNumbers
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 Row = dict[str, Any]
@@ -82,6 +83,20 @@ def test_an_encoder_decoder_trains_as_with_rows_tokenised_before(tmp_path):
     assert same(parameters(late.model), parameters(early.model))
 
 
+def test_a_batch_of_pictures_and_labels(tmp_path):
+    """As for a model whose encoder reads pictures or sound."""
+    late, early = trainers(tmp_path, "t5", {"soft": 0.3}, "right")
+    inner = late.data_collator.collator
+    late.data_collator.collator = lambda chosen: {name: inner(chosen)[name] for name in ("pixel_values", "labels")}
+    found, expected = (made.data_collator([made.train_dataset[i] for i in range(5)]) for made in (late, early))
+    assert found.keys() == {"pixel_values", "labels", *SOFT_FIELDS}
+    assert all(torch.equal(found[name], expected[name]) for name in ("labels", *SOFT_FIELDS))
+    plain = Seq2SeqTrainer(
+        build("t5"), late.args, train_dataset=late.train_dataset.dataset, data_collator=late.data_collator.collator
+    )
+    assert nm.attach(plain, soft=0.3, tokenizer=tokenizer()).summary.endswith("8 of the first 8 rows")
+
+
 def test_ignored_labels_at_the_start_are_no_padding(tmp_path):
     """A decoder's prompt has no labels; its tokens stay where they are."""
     late, _ = trainers(tmp_path, "t5", {"soft": 0.3}, "right")
@@ -94,6 +109,14 @@ def test_ignored_labels_at_the_start_are_no_padding(tmp_path):
     assert torch.equal(drawn["decoder_input_ids"][:, :3], plain["decoder_input_ids"][:, :3])
     for line, places in enumerate(drawn["soft_positions"]):
         assert bool((drawn["labels"][line, places[places >= 0]] != -100).all())
+
+
+def test_rows_that_are_joined(tmp_path):
+    late, _ = trainers(tmp_path, "llama", {"soft": 0.3}, "right")
+    inner = late.data_collator.collator
+    late.data_collator.collator = lambda chosen: {name: value.reshape(1, -1) for name, value in inner(chosen).items()}
+    with pytest.raises(ValueError, match="made 1 lines of 2 rows that had no tokens: expected a line for each"):
+        late.data_collator([late.train_dataset[i] for i in range(2)])
 
 
 @pytest.fixture(scope="module")
