@@ -327,6 +327,19 @@ def test_one_line_says_what_was_done(asked, line, tmp_path, capsys):
     assert found.summary == line
 
 
+@pytest.mark.parametrize("asked", [{"soft": 0.05, "format": "spaced"}, {"format": "spaced", "numbers": "answer"}, {"soft": None}])
+def test_a_format_reaches_soft_labels_and_losses(asked, tmp_path):
+    """Spaced digits are one number for both; SoftNumbers brings its own."""
+    data = [{"input_ids": [*ids_of("x 1 2 . 5"), END], "labels": [*ids_of("x 1 2 . 5"), END]}] * 8
+    if "format" not in asked:
+        asked = {"soft": SoftNumbers(tokenizer(), Bell(relative=0.1), format="spaced")}
+    found = attached(tmp_path, "ntil", data=data, **asked)
+    assert found.soft is not None
+    assert found.soft.numbers(data[0]) == ["12.5"]
+    loss = found.objective.numeric_loss
+    assert int(loss.count(torch.tensor(data[0]["labels"]))) == 1
+
+
 def test_the_line_can_be_turned_off(tmp_path, capsys):
     logger = logging.getLogger("numerate")
     level = logger.level
@@ -365,6 +378,17 @@ def test_the_width_is_chosen_by_the_labels(tmp_path):
         ({"soft": Ratings("votes")}, "no column 'votes', only 'input_ids', 'labels', 'ratings'"),
         ({"loss": "smmdd"}, "loss='smmdd' is not known.*Did you mean 'smmd'"),
         ({"soft": 0.1, "weight": 0.3}, "weight=0.3 with no loss"),
+        ({"soft": 0.1, "format": "space"}, "kind='space' is not known.*Did you mean 'spaced'"),
+        ({"soft": 0.1, "format": "padded"}, "digits=None, and kind='padded' pads numbers"),
+        ({"loss": "ntil", "format": "exponent"}, "NTILLoss reads complete numbers, and the vocabulary has format='exponent'"),
+        (
+            {"soft": soft_of(), "format": "spaced"},
+            r"format='spaced' with a SoftNumbers, which was made for one.*SoftNumbers\(..., format=...\)",
+        ),
+        (
+            {"loss": objective_of(), "format": "spaced"},
+            r"with a NumericObjective.*from_tokenizer\(..., format=...\)",
+        ),
         ({"soft": 0.1, "numbers": "answers"}, "where='answers' is not known.*Did you mean 'answer'"),
         (
             {"soft": 0.1, "numbers": re.compile("y")},

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numerate.checks import check_choice, check_number
+from numerate.formats import NumberFormat, as_format
 from numerate.integrations.first_rows import FirstRows, numeric_rows
 from numerate.losses import LOSSES, NumericLoss
 from numerate.objective import NumericObjective
@@ -50,6 +51,7 @@ class Asked:
     seed: int | None = None
     path: PathKind = "drawn"
     check: bool = True
+    format: NumberFormat | str | None = None
 
     def __post_init__(self) -> None:
         if self.loss is None and not self.is_soft:
@@ -81,6 +83,19 @@ class Asked:
             raise TypeError(
                 f"soft={self.soft!r:.80} is a {type(self.soft).__name__}: expected a share such as 0.05, True, a target such as "
                 "nm.Bell(width=3) or nm.Ratings('column'), or SoftNumbers(tokenizer, target)."
+            )
+        if self.format is not None:
+            self._check_format()
+
+    def _check_format(self) -> None:
+        """Raise for a format that what was asked for has already."""
+        as_format(self.format)
+        made = next((x for x in (self.loss, self.soft) if isinstance(x, NumericLoss | NumericObjective | SoftNumbers)), None)
+        if made is not None:
+            where = "SoftNumbers" if isinstance(made, SoftNumbers) else "NumericVocab.from_tokenizer"
+            raise ValueError(
+                f"format={self.format!r} with a {type(made).__name__}, which was made for one: expected a loss by its name, and "
+                f"soft labels by their width or target; or no format here, but {where}(..., format=...)."
             )
 
     @property
@@ -140,7 +155,7 @@ class Asked:
         if not self.draws or isinstance(self.soft, SoftNumbers):
             return objective, self.soft if isinstance(self.soft, SoftNumbers) else None
         target: Any = self.soft
-        options: dict[str, Any] = {"where": self.numbers or "answer", "sequence": sequence}
+        options: dict[str, Any] = {"where": self.numbers or "answer", "sequence": sequence, "format": self.format}
         options["mask"] = self.numbers is not None and not isinstance(objective.numeric_loss, NoLoss)
         exact = SoftNumbers(tokenizer(), Bell(width=0), **options)
         if not self.is_soft:
@@ -158,7 +173,8 @@ class Asked:
         weight: dict[str, Any] = {} if self.weight is None else {"weight": self.weight}
         if isinstance(self.loss, NumericLoss):
             return NumericObjective(self.loss, **weight)
-        vocab = NumericVocab.from_tokenizer(tokenizer())
+        format = self.soft.format if isinstance(self.soft, SoftNumbers) else self.format
+        vocab = NumericVocab.from_tokenizer(tokenizer(), format=format)
         return NumericObjective(None, vocab=vocab) if self.loss is None else NumericObjective(LOSSES[self.loss](vocab), **weight)
 
     def summary(self, objective: NumericObjective, soft: SoftNumbers | None, rows: FirstRows) -> str:

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from numerate.formats import NumberFormat
 from numerate.integrations.asked import Asked
 from numerate.losses import NumericLoss
 from numerate.objective import NumericObjective
@@ -29,6 +30,7 @@ def attach(
     seed: int | None = None,
     path: PathKind = "drawn",
     check: bool = True,
+    format: NumberFormat | str | None = None,
 ) -> Attachment:
     """Train with a numeric loss, soft labels, or both from now on. ``.detach()`` of the result restores the trainer.
 
@@ -63,6 +65,8 @@ def attach(
         seed: of the draws. Default: ``data_seed`` of the training arguments, else ``seed``.
         path: as in :class:`~numerate.targets.DrawnDataset`.
         check: whether to look for numbers in the first rows.
+        format: how the numbers of the rows are written, if not as usual: a :class:`~numerate.formats.NumberFormat`, or a kind
+            such as ``"spaced"``. Soft labels are drawn in it, and losses read the places of digits from it.
 
     Example::
 
@@ -72,7 +76,7 @@ def attach(
         attach(trainer, nm.NumericObjective(nm.SMMDLoss(vocab, sigma=1), normalize="tokens"))
     """
     _check_trainer(trainer)
-    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check)
+    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check, format)
     kind = "trl" if _builds_no_logits(type(trainer)) else "transformers"
     attachment: Attachment = import_module(f"numerate.integrations.{kind}").attachment(trainer, asked)
     return attachment

@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from numerate.checks import check_number, public_dir
+from numerate.formats import NumberFormat
 from numerate.integrations.asked import Asked
 from numerate.integrations.fields import take_fields
 from numerate.integrations.notice import notice
@@ -60,6 +61,7 @@ def attach(
     seed: int = 0,
     path: PathKind = "drawn",
     check: bool = True,
+    format: NumberFormat | str | None = None,
     sequence: TokenColumn = "input_ids",
     shift: bool = True,
     **options: Any,
@@ -69,7 +71,7 @@ def attach(
     Args:
         trainer: a Lightning ``Trainer``.
         dataset: rows by index.
-        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path`` and ``check``.
+        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path``, ``check`` and ``format``.
         soft: how uncertain labels are.
         weight: of the loss.
         numbers: the numbers that are meant.
@@ -77,11 +79,12 @@ def attach(
         seed: of the draws.
         path: as in :class:`~numerate.targets.DrawnDataset`.
         check: whether to look for numbers in the first rows.
+        format: how the numbers of the rows are written.
         sequence: ``"labels"`` for an encoder-decoder, as in :class:`~numerate.targets.SoftNumbers`.
         shift: as for :class:`StepDataLoader`.
         options: as for a ``DataLoader``, such as ``batch_size`` and ``collate_fn``.
     """
-    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check)
+    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check, format)
     made = asked.prepared(dataset, options.pop("collate_fn", default_collate), sequence, seed)
     notice(made.summary, shown=trainer.is_global_zero)
     epoch = partial(getattr, trainer, "current_epoch")

@@ -36,6 +36,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from numerate.checks import check_number, public_dir
+from numerate.formats import NumberFormat
 from numerate.integrations.asked import Asked
 from numerate.integrations.engines import Engine, engine_of
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
@@ -66,6 +67,7 @@ def attach(
     seed: int = 0,
     path: PathKind = "drawn",
     check: bool = True,
+    format: NumberFormat | str | None = None,
     sequence: TokenColumn = "input_ids",
     accumulate: int = 1,
     engine: Any = None,
@@ -79,7 +81,7 @@ def attach(
     Args:
         loader: a ``DataLoader`` of rows by index.
         model: as for :class:`Steps`.
-        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path`` and ``check``.
+        loss: as for :func:`numerate.attach`, as are ``soft``, ``weight``, ``numbers``, ``path``, ``check`` and ``format``.
         soft: how uncertain labels are.
         weight: of the loss.
         numbers: the numbers that are meant.
@@ -87,12 +89,13 @@ def attach(
         seed: of the draws.
         path: as in :class:`~numerate.targets.DrawnDataset`.
         check: whether to look for numbers in the first rows.
+        format: how the numbers of the rows are written.
         sequence: ``"labels"`` for an encoder-decoder, as in :class:`~numerate.targets.SoftNumbers`.
         accumulate: as for :class:`Steps`, as are ``engine`` and ``shift``.
         engine: the ``Accelerator`` or ``Fabric``, if there is one.
         shift: whether labels are raw.
     """
-    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check)
+    asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check, format)
     plain = loader
     while (inner := getattr(plain, "base_dataloader", None) or vars(plain).get("_dataloader")) is not None:
         plain = inner  # of accelerate's or Fabric's

@@ -98,7 +98,7 @@ class NumericLoss(nn.Module):
     Number-level losses derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
     Args:
-        vocab: the numeric tokens.
+        vocab: the numeric tokens. Its ``format`` says which places digits have, for number-level losses and ``places``.
         outside: how to treat probability on non-numeric tokens. ``"ignore"``: the softmax covers the numeric tokens only.
             ``"penalize"``: that probability costs more than the worst number. ``raft`` also accepts ``"zero"``.
         places: weights of the digits of a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class NumberLevelLoss(NumericLoss):
     """Base class of losses with one cost per number. Subclasses implement :meth:`number_cost`; the mean is over numbers.
 
+    The format of the vocabulary decides which places the digits have; with the power of ten first, these losses are refused.
     Cost and position weight of a number are those at its first digit. The settings ``places`` and ``place_sigma`` do not apply,
     since place values are powers of ten.
     """
