@@ -238,12 +238,14 @@ class NumberLoss(NumberLevelLoss):
         depth = spans.leading - spans.exponent
         lead = torch.bucketize(depth, self.lead_boundaries) * self.frequencies
         # u·10^e before the point; after it (u·10^-width)·10^(e + width).
-        shift = torch.where(spans.is_fraction, width, 0) - depth
+        behind_point = torch.where(spans.is_fraction, width, 0)
+        shift = behind_point - depth
         near = shift >= -DEPTH
         table = len(self.lead_depths) * self.frequencies
         fraction_table = table + DEPTH * PER_DECADE + self.frequencies
         deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
-        return torch.where((depth < width) & ~spans.is_fraction, lead, deep), spans.has_place & near
+        # Before the point, a token that reaches the leading place, or zeros before it.
+        return torch.where(depth < width - behind_point, lead, deep), spans.has_place & near
 
     def _signs(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return the label's sign ``[slots]``, ±1, the probability of a negative prediction, and the rows that predict it."""
