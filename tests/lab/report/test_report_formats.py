@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 from tests.lab.report.simulated import headline_of, setup_in_memory, write_cell, write_experiment
 
 from numerate.lab.report import write_report
-from numerate.lab.report.formats import format_sentence, formats
+from numerate.lab.report.format_scores import format_sentence, formats
 from numerate.lab.report.recommended import check_recommendation
 
 GOLDS = tuple(map(str, range(40)))

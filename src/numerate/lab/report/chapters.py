@@ -15,7 +15,7 @@ from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, sty
 from numerate.lab.report.figures.overview import NARROW, overall, overview
 from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
-from numerate.lab.report.formats import Formats, format_sentence, formats
+from numerate.lab.report.format_scores import Formats, format_sentence, formats
 from numerate.lab.report.key_figures import KeyFigure
 from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
