@@ -12,9 +12,11 @@ import torch
 from tests.integrations.test_attach import SEED, options, parameters, rows, same
 from tests.integrations.trainers.cases import build, tokenizer
 from torch import Tensor
+from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, MarianTokenizer, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 import numerate as nm
+from numerate.integrations import loop
 from numerate.targets import Bell, Ratings, SoftNumbers
 from numerate.targets.soft_targets import SOFT_FIELDS
 
@@ -109,6 +111,24 @@ def test_ignored_labels_at_the_start_are_no_padding(tmp_path):
     assert torch.equal(drawn["decoder_input_ids"][:, :3], plain["decoder_input_ids"][:, :3])
     for line, places in enumerate(drawn["soft_positions"]):
         assert bool((drawn["labels"][line, places[places >= 0]] != -100).all())
+
+
+@pytest.mark.parametrize(("name", "sequence"), [("t5", "input_ids"), ("llama", "labels")])
+def test_soft_numbers_of_the_other_tokens(name, sequence, tmp_path):
+    data = [{"text": row} for row in rows(name)]
+    args = Seq2SeqTrainingArguments(**options(str(tmp_path)))
+    trainer = Seq2SeqTrainer(build(name), args, train_dataset=data, data_collator=tokenised_in(padded("right")))
+    with pytest.raises(ValueError, match=f"sequence='{sequence}' of the SoftNumbers: expected SoftNumbers"):
+        nm.attach(trainer, soft=SoftNumbers(tokenizer(), Bell(relative=0.1), sequence=sequence))
+
+
+def test_a_loop_reads_the_tokens_of_its_soft_numbers(capsys):
+    loader = DataLoader([{"text": row} for row in rows("t5")], 2, collate_fn=tokenised_in(padded("right")))
+    loop.attach(loader, build("t5"), soft=SoftNumbers(tokenizer(), Bell(relative=0.1), sequence="labels"), shift=False)
+    assert "on the last number of each answer: 8 of the first 8 rows" in capsys.readouterr().err
+    batch = loader.collate_fn([loader.dataset[0], loader.dataset[9]])
+    for line, places in enumerate(batch["soft_positions"]):
+        assert bool((batch["labels"][line, places[places >= 0]] != -100).all())
 
 
 def test_rows_that_are_joined(tmp_path):

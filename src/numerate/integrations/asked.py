@@ -126,6 +126,8 @@ class Asked:
             )
         if self.draws and isinstance(dataset, EpochDataset):
             raise ValueError("the training data are a DrawnDataset, and soft labels are asked for too: expected one of the two.")
+        if isinstance(self.soft, SoftNumbers):
+            sequence = self.soft.sequence
         rows = FirstRows.of(dataset, collator, sequence) if self.check or self.draws else FirstRows([])
         objective, soft = self.built(lambda: _tokenizer(self.tokenizer, processor, collator), rows, sequence)
         summary = self.summary(objective, soft, rows) if self.check else ""

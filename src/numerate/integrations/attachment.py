@@ -33,6 +33,11 @@ class Attachment(ABC):
     def __init__(self, trainer: Any, asked: Asked) -> None:
         self._refuse(trainer)
         sequence = self._token_column(trainer, asked)
+        if isinstance(asked.soft, SoftNumbers) and asked.soft.sequence != sequence:
+            raise ValueError(
+                f"sequence={asked.soft.sequence!r} of the SoftNumbers: expected SoftNumbers(..., sequence={sequence!r}), since "
+                f"numbers of a {type(trainer.model).__name__} are drawn in its {sequence}."
+            )
         args, processor = trainer.args, getattr(trainer, "processing_class", None)
         seed = args.seed if args.data_seed is None else args.data_seed
         made = asked.prepared(trainer.train_dataset, trainer.data_collator, sequence, seed, processor)

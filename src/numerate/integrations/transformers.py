@@ -123,14 +123,13 @@ class TrainerAttachment(Attachment):
 
     def _token_column(self, trainer: Trainer, asked: Asked) -> TokenColumn:
         model = base_model(trainer)
-        if is_encoder_decoder(model):
-            return "labels"
-        if asked.draws and loss_of(model) is ForMaskedLMLoss:
+        sequence: TokenColumn = "labels" if is_encoder_decoder(model) else "input_ids"
+        if asked.draws and sequence == "input_ids" and loss_of(model) is ForMaskedLMLoss:
             raise TypeError(
                 f"model is a {type(model).__name__}, which sees the tokens after its labels, and numbers are to be drawn: "
                 "expected a causal model or an encoder-decoder."
             )
-        return "input_ids"
+        return sequence
 
     def _change_trainer(self, trainer: Trainer) -> None:
         refuse_split_sequences(self.objective, split_over("cp", trainer), split_over("sp", trainer))

@@ -65,8 +65,8 @@ class DrawnCollator:
         lines, left = lines_of(batch, self.sequence, getattr(tokenizer, "padding_side", "right"))
         if len(lines) != len(rows):
             raise ValueError(
-                f"the collator made {len(lines)} lines of {len(rows)} rows that had no tokens: expected a line for each, in which "
-                "its numbers are drawn; let the collator pad rows, or tokenise them before it joins them."
+                f"the collator made {len(lines)} lines of {len(rows)} rows that had no tokens: expected a line for each, in "
+                "which its numbers are drawn; let the collator pad rows, or tokenise them before it joins them."
             )
         drawn = [self._draws.draw({**line, **own}, number.place) for line, own, number in zip(lines, extra, rows, strict=True)]
         self._pad(batch, drawn, [*lines[0]], left, getattr(tokenizer, "pad_token_id", None) or 0)

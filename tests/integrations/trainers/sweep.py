@@ -24,7 +24,7 @@ from transformers import Trainer
 
 from numerate import NumericObjective, SMMDLoss
 from numerate.integrations.transformers import attach
-from numerate.targets import Bell, SoftNumbers
+from numerate.targets import Bell
 from numerate.targets.soft_targets import SOFT_FIELDS
 
 Batch = dict[str, Tensor]
@@ -230,8 +230,7 @@ def by_trainer(
         rows = [{"batch": number} for number in range(len(data)) for _ in range(size)]
         trainer = Trainer(model, args, lambda rows: {**data[rows[0]["batch"]]}, rows, callbacks=[collect])
         trainer._get_train_sampler = lambda *_: None  # rows in their order
-        tokens = tokenizer()
-        attach(trainer, objective, soft=SoftNumbers(tokens, TARGET, where="all") if soft else None, tokenizer=tokens)
+        attach(trainer, objective, soft=TARGET if soft else None, tokenizer=tokenizer())
         collate = trainer.data_collator
         trainer.data_collator = lambda rows: seen.append(collate(rows)) or {**seen[-1]}
         trainer.train()
