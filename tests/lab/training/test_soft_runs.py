@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 
 import pytest
 
+from numerate.formats import KINDS
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Example, Regression
@@ -15,7 +17,7 @@ from numerate.lab.files.records import read_jsonl
 from numerate.lab.models.encoding import AnswerTries, SoftAnswers, collate, encode
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.training.config import SOFT, RunConfig, checked
-from numerate.lab.training.run import check_run, run, soft_target
+from numerate.lab.training.run import check_run, load_run_model, run, run_encoder, soft_target
 from numerate.targets import AnswerDistribution, Bell
 from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
@@ -30,6 +32,25 @@ def tiny():
 
 def quick(**settings):
     return checked(RunConfig, {**QUICK, **settings})
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny-3"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_soft_labels_in_a_format_have_the_probabilities_of_the_bell(kind, model):
+    """Along the tokens of each written answer, the targets multiply to its probability; nothing else is written."""
+    config = quick(loss="soft", format=kind, model=model, soft={"relative": 0.02})
+    task = make_task(config)
+    encoder = run_encoder(config, task)
+    target, example = soft_target(config, task), task.examples("train", 1)[0]
+    loaded = load_run_model(config, encoder)
+    trie, bell = AnswerTries(loaded, target).of(example), target(example)
+    for text, p in zip(bell.texts, bell.probabilities, strict=True):
+        (ids,) = loaded.answer_tokens([text])
+        path = trie.path([*ids, loaded.end])
+        along = math.prod(choices[token] for token, choices in zip(path.token_ids, path.targets, strict=True))
+        assert along == pytest.approx(p, abs=1e-9)
+        assert encoder.format.read(loaded.tokenizer.decode(ids)) == text
+    assert sum(bell.probabilities) == pytest.approx(1)
 
 
 def outcome(config, folder):
