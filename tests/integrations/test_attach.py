@@ -383,11 +383,11 @@ def test_the_width_is_chosen_by_the_labels(tmp_path):
         ({"loss": "ntil", "format": "exponent"}, "NTILLoss reads complete numbers, and the vocabulary has format='exponent'"),
         (
             {"soft": soft_of(), "format": "spaced"},
-            r"format='spaced' with a SoftNumbers, which was made for one.*SoftNumbers\(..., format=...\)",
+            r"format='spaced', and soft has numbers in NumberFormat\(kind='plain'.*pass format=... to SoftNumbers too",
         ),
         (
             {"loss": objective_of(), "format": "spaced"},
-            r"with a NumericObjective.*from_tokenizer\(..., format=...\)",
+            r"format='spaced', and loss has numbers in NumberFormat\(kind='plain'.*to NumericVocab.from_tokenizer too",
         ),
         ({"soft": 0.1, "numbers": "answers"}, "where='answers' is not known.*Did you mean 'answer'"),
         (

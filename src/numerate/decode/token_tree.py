@@ -8,8 +8,8 @@ traversed together, character by character:
     exceeds      a character of the answer follows that is forbidden   "12" + "3" with at most two digits
 
 Prefixes in the same state share the result, so that it is computed only a few times per vocabulary. A state is that of the
-grammar, which says what may follow, and where the answer ends if nothing does: ``5,`` may go on as ``7,`` does, yet ``5`` is an
-answer and 7 may be out of range.
+grammar, which says what may follow, and where the answer ends if nothing does: ``5,`` may continue as ``7,`` does, yet 5 may be
+an answer where 7 is out of range.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TokenTree:
         end_token_ids: tokens that always end an answer, regardless of their text.
         most_spaces: maximum number of white space characters before the answer.
         spaces: the white space characters.
-        looks_past: whether a number that ends is told apart from one that would go on with more digits after a space.
+        looks_past: whether a space after the longest number is followed, to find whether more digits come after it.
     """
 
     def __init__(

@@ -85,18 +85,32 @@ class Asked:
                 "nm.Bell(width=3) or nm.Ratings('column'), or SoftNumbers(tokenizer, target)."
             )
         if self.format is not None:
-            self._check_format()
+            self._check_format(as_format(self.format))
 
-    def _check_format(self) -> None:
-        """Raise for a format that what was asked for has already."""
-        as_format(self.format)
-        made = next((x for x in (self.loss, self.soft) if isinstance(x, NumericLoss | NumericObjective | SoftNumbers)), None)
-        if made is not None:
-            where = "SoftNumbers" if isinstance(made, SoftNumbers) else "NumericVocab.from_tokenizer"
-            raise ValueError(
-                f"format={self.format!r} with a {type(made).__name__}, which was made for one: expected a loss by its name, and "
-                f"soft labels by their width or target; or no format here, but {where}(..., format=...)."
-            )
+    def _check_format(self, format: NumberFormat) -> None:
+        """Raise if what was asked for has another format of its own."""
+        for name, (own, maker) in self._own_formats().items():
+            if own != format:
+                raise ValueError(
+                    f"format={self.format!r}, and {name} has numbers in {own!r}: expected the same; pass format=... to {maker} "
+                    "too."
+                )
+
+    def _own_formats(self) -> dict[str, tuple[NumberFormat, str]]:
+        """Return the formats of soft labels and of a loss that were made before, and what made each."""
+        found: dict[str, tuple[NumberFormat, str]] = {}
+        if isinstance(self.soft, SoftNumbers):
+            found["soft"] = self.soft.format, "SoftNumbers"
+        loss = self.loss.numeric_loss if isinstance(self.loss, NumericObjective) else self.loss
+        if isinstance(loss, NumericLoss):
+            found["loss"] = as_format(loss.vocab.format or "plain"), "NumericVocab.from_tokenizer"
+        return found
+
+    @property
+    def _rows_format(self) -> NumberFormat:
+        """The format of the numbers in the rows: as given, or that of the soft labels, or of the loss."""
+        own = [format for format, _ in self._own_formats().values()]
+        return as_format(self.format) if self.format is not None else own[0] if own else NumberFormat()
 
     @property
     def is_soft(self) -> bool:
@@ -157,7 +171,7 @@ class Asked:
         if not self.draws or isinstance(self.soft, SoftNumbers):
             return objective, self.soft if isinstance(self.soft, SoftNumbers) else None
         target: Any = self.soft
-        options: dict[str, Any] = {"where": self.numbers or "answer", "sequence": sequence, "format": self.format}
+        options: dict[str, Any] = {"where": self.numbers or "answer", "sequence": sequence, "format": self._rows_format}
         options["mask"] = self.numbers is not None and not isinstance(objective.numeric_loss, NoLoss)
         exact = SoftNumbers(tokenizer(), Bell(width=0), **options)
         if not self.is_soft:
@@ -175,8 +189,7 @@ class Asked:
         weight: dict[str, Any] = {} if self.weight is None else {"weight": self.weight}
         if isinstance(self.loss, NumericLoss):
             return NumericObjective(self.loss, **weight)
-        format = self.soft.format if isinstance(self.soft, SoftNumbers) else self.format
-        vocab = NumericVocab.from_tokenizer(tokenizer(), format=format)
+        vocab = NumericVocab.from_tokenizer(tokenizer(), format=self._rows_format)
         return NumericObjective(None, vocab=vocab) if self.loss is None else NumericObjective(LOSSES[self.loss](vocab), **weight)
 
     def summary(self, objective: NumericObjective, soft: SoftNumbers | None, rows: FirstRows) -> str:
