@@ -218,15 +218,17 @@ def test_same_mask_on_a_gpu(dtype: torch.dtype) -> None:
         assert torch.equal(there(ids.cuda(), scores.cuda()).cpu(), here(ids, scores))
 
 
-def test_vocab_instead_of_tokenizer() -> None:
+@pytest.mark.parametrize("format", ["plain", "spaced"])
+def test_vocab_instead_of_tokenizer(format: str) -> None:
     vocab = nm.NumericVocab.from_texts(CHUNKS, vocab_size=len(CHUNKS))
     grammar, end = GRAMMARS["range"], len(CHUNKS)
-    given, own = (numbers_only(tokens, grammar, end_token_ids=[end]) for tokens in (vocab, CHUNKS))
-    ids, scores = torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, end + 1)
-    space = CHUNKS[" "]  # alone it is no part of a NumericVocab
-    expected = own(ids, scores)
-    expected[:, space] = -torch.inf
-    assert torch.equal(given(ids, scores), expected)
+    options: dict[str, Any] = {"format": format, "end_token_ids": [end], "prompt_length": 1}
+    given, own = (numbers_only(tokens, grammar, **options) for tokens in (vocab, CHUNKS))
+    scores = torch.zeros(2, end + 1)
+    for ids in ([[0], [0]], [[0, CHUNKS["5"]], [0, CHUNKS["1"]]]):
+        masked = given(torch.tensor(ids), scores)
+        assert torch.equal(masked, own(torch.tensor(ids), scores))
+    assert (masked[0, CHUNKS[" "]] == 0) == (format == "spaced")
 
 
 def test_leading_space() -> None:

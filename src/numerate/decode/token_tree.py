@@ -254,7 +254,8 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
                 f"tokens={tokens!r}: expected digits that join into numbers; pass the tokenizer, or a vocabulary made by "
                 "NumericVocab.from_tokenizer or from_texts."
             )
-        return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
+        spaces = ((" ", token_id) for token_id in tokens.space_ids)
+        return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks), *spaces]
     if isinstance(tokens, Mapping):
         return [(text, int(token_id)) for text, token_id in tokens.items()]
     return known_texts(tokens)
