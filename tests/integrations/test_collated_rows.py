@@ -124,7 +124,8 @@ def test_soft_numbers_of_the_other_tokens(name, sequence, tmp_path):
 
 def test_a_loop_reads_the_tokens_of_its_soft_numbers(capsys):
     loader = DataLoader([{"text": row} for row in rows("t5")], 2, collate_fn=tokenised_in(padded("right")))
-    loop.attach(loader, build("t5"), soft=SoftNumbers(tokenizer(), Bell(relative=0.1), sequence="labels"), shift=False)
+    soft = SoftNumbers(tokenizer(), Bell(relative=0.1), sequence="labels")
+    loop.attach(loader, build("t5"), soft=soft, tokenizer=tokenizer(), shift=False)
     assert "on the last number of each answer: 8 of the first 8 rows" in capsys.readouterr().err
     batch = loader.collate_fn([loader.dataset[0], loader.dataset[9]])
     for line, places in enumerate(batch["soft_positions"]):
