@@ -110,8 +110,10 @@ def train(
         from rich.console import Console
         from rich.text import Text
 
+        from numerate.lab.data import TASKS
         from numerate.lab.files.progress import RunProgress
         from numerate.lab.models.questions import ASKED
+        from numerate.lab.prediction.answering import ONE_NUMBER
         from numerate.lab.prediction.train import run_settings, train
 
         flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed, "format": format}
@@ -135,7 +137,7 @@ def train(
     if not result.new:
         console.print("This run is already finished.")
     _show(console, result.folder, result.levels)
-    if (result.model / ASKED).is_file():
+    if (result.model / ASKED).is_file() and TASKS[tasks[-1]].extractor in ONE_NUMBER:
         how = shlex.join(["numerate", "predict", str(result.folder), "--data", "new.csv"])
         console.print(Text(f"predict new rows with: {how}"), soft_wrap=True)
     for note in result.notes if result.new else ():

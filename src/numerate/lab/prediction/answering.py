@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
 """Names of decisions; ``within:2`` and ``within:5%`` have a tolerance of your own."""
 
-_ONE_NUMBER = ("last_number", "rational")  # extractors of tasks whose answers are one number
+ONE_NUMBER = ("last_number", "rational")
+"""Extractors of tasks whose answers are one number, which can be predicted."""
+
 _WEIGHTS, _BESIDE = (".safetensors", ".bin", ".gguf"), ("config.json", "adapter_config.json", "tokenizer.json", ASKED)
 
 Found = NumberDistribution | str  # a distribution, or why there is none
@@ -141,7 +143,7 @@ def find_source(
         questions = _in_format(_changed(kept, model, target, prompt), model, format)
         return Source(model, questions, trust_remote_code=trust_remote_code)
     config = trained_config(folder, trust_remote_code=trust_remote_code)
-    if TASKS[config.task].extractor not in _ONE_NUMBER:
+    if TASKS[config.task].extractor not in ONE_NUMBER:
         raise ValueError(
             f"model={model!r} was trained on task={config.task!r}, whose answers are not one number: expected a model of a table "
             "(numerate train --data my.csv --target price)."
