@@ -6,6 +6,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,8 +17,9 @@ from tests.samples import refused
 
 from numerate.answers import clock_time
 from numerate.decode import NumberGrammar, TextGrammar, format_grammar
+from numerate.decode.grammar import ANY_NUMBER
 from numerate.decode.token_tree import TokenTree, end_ids, token_texts
-from numerate.formats import KINDS
+from numerate.formats import KINDS, NumberFormat
 
 CHARACTERS = "017-., \nx_"
 PIECES = ["".join(each) for size in (1, 2, 3) for each in itertools.product(CHARACTERS, repeat=size)]
@@ -92,6 +94,24 @@ def test_prefixes_share_effects_only_where_they_are_the_same(name: str) -> None:
                 seen.add(text + piece)
                 open_texts.append((text + piece, after))
     assert len(seen) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_any_kind_share_their_states(kind: str) -> None:
+    """A walk of the vocabulary for each state: at most twice as many as for plain numbers, in however many forms."""
+    counts = []
+    for form in ("plain", kind):
+        format = NumberFormat(form, 12, 6) if "padded" in form else NumberFormat(form)
+        tree = TokenTree([(character, i) for i, character in enumerate("0123456789-., :")], format_grammar(format, ANY_NUMBER))
+        random = np.random.default_rng(0)
+        for _ in range(500):
+            text, fork = "", tree.fork("")
+            while fork.pieces and (fork.cut is None or random.random() < 0.85):
+                chosen = int(random.integers(len(fork.pieces)))
+                text += fork.pieces[chosen]
+                fork = tree.fork(text, fork.states[chosen])
+        counts.append(len(tree._forks))
+    assert 15 < counts[1] <= 2 * counts[0]
 
 
 def _cut(tree: TokenTree, text: str) -> int | None:
