@@ -64,7 +64,7 @@ for requirement in map(Requirement, requires("numerate")):
         found = Version(version(requirement.name)).public
         if Version(found) != Version(bound):
             wrong.append(f"{requirement} cannot be met: the lowest that installs with the rest is {found}; make it the bound.")
-sys.exit("\\n".join(wrong))
+sys.exit("\\n".join(wrong) or 0)
 """
 
 

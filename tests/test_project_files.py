@@ -124,7 +124,7 @@ def test_extras_that_are_named_exist() -> None:
 
 
 def test_bounds_matrix_and_documentation_agree() -> None:
-    """The set ``oldest`` is the bounds; the table of the documentation lists the sets; the workflow runs them."""
+    """The set ``oldest`` is the bounds; the documentation and the classifiers list the sets; the workflow runs them."""
     spec = spec_from_file_location("scripts_test_versions", ROOT / "scripts" / "test_versions.py")
     assert spec is not None
     assert spec.loader is not None
@@ -146,6 +146,8 @@ def test_bounds_matrix_and_documentation_agree() -> None:
         bound, lowest = (Version(text) for text in (specifier.removeprefix(">="), table["oldest"][package]))
         assert bound == lowest, package
     assert f">={matrix.SETS['oldest'].python}" == PROJECT["requires-python"]
+    listed = re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert listed == sorted((versions.python for versions in matrix.SETS.values()), key=Version)
     assert all((ROOT / path).exists() for path in matrix.TESTS)
     workflow = read(".github/workflows/versions.yml")
     assert workflow["jobs"]["versions"]["strategy"]["matrix"]["set"] == [*matrix.SETS]
