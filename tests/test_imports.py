@@ -135,3 +135,9 @@ SAME_NAME = {
 def test_no_module_name_twice() -> None:
     names = Counter(module.rpartition(".")[2] for module in MODULES)
     assert [name for name, count in names.items() if count > 1 and name not in SAME_NAME] == []
+
+
+def test_no_test_file_name_twice() -> None:
+    """Folders of tests are no packages, so two files of one name cannot be collected together."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
