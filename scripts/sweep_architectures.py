@@ -41,7 +41,7 @@ from tests.decode import sweep as decoding
 from tests.integrations.trainers import sweep as training
 from tests.integrations.trainers.architectures import Architecture, architectures
 
-SECONDS, GIBIBYTES = 90, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
+SECONDS, GIBIBYTES = 60, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")
 COLUMNS = {"train": ("path", "inputs", "labels", "soft"), "decode": ("cache", "padding", "reference", "inputs")}
 

@@ -78,6 +78,13 @@ def test_the_counts_of_architectures(file, row):
     assert line.endswith(" | ".join(f"{count:.0f}" for count in counts) + " |")
 
 
+def test_the_counts_of_architectures_with_soft_labels():
+    scores = pd.read_csv(ROOT / "research" / "scores" / "architectures_training.csv")
+    exact = scores[scores["status"] == "exact"]
+    counts = f"for {(exact['soft'] == 'yes').sum()} of the {(exact['kind'] != 'masked').sum()} exact models"
+    assert counts in (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
 def test_the_page_of_benchmarks_shows_what_was_measured(capsys):
     """Rows of docs/benchmarks.md: objective, then time and memory with ``attach`` and from logits."""
     kept = [str(ROOT / "research" / "scores" / f"{name}_steps.csv") for name in ("llama", "qwen15", "smollm2")]
