@@ -125,7 +125,8 @@ def _work(module: ModuleType, architecture: Architecture, sender: Any) -> None:
     try:
         sender.send(module.check(architecture))
     except Exception as error:
-        sender.send(module.Verdict(str(architecture), "fails", f"{type(error).__name__}: {error}"))
+        status = "not built" if "can't allocate memory" in str(error) else "fails"  # the limit is the sweep's
+        sender.send(module.Verdict(str(architecture), status, f"{type(error).__name__}: {error}"))
 
 
 def summary(verdicts: list[Any]) -> str:
