@@ -67,6 +67,9 @@ def distributions() -> Decimal:
     fitted = nm.calibration.conformal([bell] * 20, [84 + row / 20 for row in range(20)], level=0.8)
     assert_type(fitted, nm.calibration.Conformal)
     assert_type(nm.calibration.fit_temperature([bell] * 3, [84, 84.5, 85]), float)
+    assert_type(nm.distribution.pool([clock, clock]), nm.distribution.CircularDistribution)
+    assert_type(nm.distribution.pool([bell, bell], nm.calibration.fit_pool_weights([[bell, bell]], [84])), nm.NumberDistribution)
+    assert_type(nm.distribution.spread([bell, bell]).between, float)
     assert_type(nm.targets.Bell(width=0.5)("84.5"), nm.targets.AnswerDistribution)
     return bell.mean
 
@@ -94,7 +97,10 @@ def with_models(model: Any, tokenizer_file: Path, trainer: Any, inputs: dict[str
     assert_type(attachment.soft, nm.targets.SoftNumbers | None)
     attachment.detach()
     nm.integrations.transformers.attach(trainer, "smmd", soft=nm.Ratings("ratings"))
-    assert_type(nm.decode.number(model, ["How tall?"], tokenizer, "median"), list[float | None])
+    assert_type(nm.decode.number(model, ["How tall?"], tokenizer, "median", format="spaced"), list[float | None])
+    padded = nm.formats.NumberFormat.fit(["7", "12.5"], "padded")
+    assert_type(nm.formats.FormatRows(padded)({"text": "It is 7."}), dict[str, Any])
+    assert_type(nm.answers.in_format(padded)("It is 07.0."), Any)
     nm.plotting.plot_loss(vocab, "loss.png")
     return nm.decode.distribution(model, inputs, vocab)
 
