@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from importlib.metadata import metadata, packages_distributions, requires
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 from tests.samples import real_tokenizer
 
 import numerate
@@ -55,6 +59,20 @@ def test_blocks_of_the_readme_stand_alone(block: str, monkeypatch, tmp_path, cap
     """Someone who copies one of them needs nothing from the others."""
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
+
+
+@pages(WITH_PYTHON)
+def test_blocks_import_what_users_install(page: Path):
+    """The packages of the extras, not those that are here for development alone."""
+    tree = ast.parse("\n".join(BLOCK.findall(page.read_text(encoding="utf-8"))))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    extras = {"", *(set(metadata("numerate").get_all("Provides-Extra")) - {"dev", "docs"})}
+    asked = map(Requirement, requires("numerate"))
+    installed = {one.name for one in asked if one.marker is None or any(one.marker.evaluate({"extra": own}) for own in extras)}
+    owners = packages_distributions()
+    for name in {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "numerate"}:
+        assert installed & {*owners.get(name, ())}, name
 
 
 @every_page
