@@ -153,16 +153,13 @@ class AnswerNumbers:
         *,
         with_label: bool = False,
     ) -> None:
-        written = encoder.format.format
 
         def of_number(number: str) -> AnswerDistribution:
-            label = written.read(number) or number
-            answers = target(Example("", label))
-            answers = _with(label, answers) if with_label else answers
-            return AnswerDistribution([written.write(text, strict=False) for text in answers.texts], answers.probabilities)
+            answers = target(Example("", number))
+            return _with(number, answers) if with_label else answers
 
         self.encoder, self.where = encoder, where
-        self._soft = SoftNumbers(encoder.tokenizer, of_number, where=where, strict=True)
+        self._soft = SoftNumbers(encoder.tokenizer, of_number, where=where, strict=True, format=encoder.format.format)
 
     def answer(self, example: Example, label: Sequence[int], rng: np.random.Generator | None) -> SoftPath:
         """Return the tokens of an answer that is drawn, or of the ``label`` if there is no ``rng``, with their soft targets."""
