@@ -735,3 +735,12 @@ def test_rows_are_read_in_batches(tmp_path):
     assert table.rows == 1000
     batches = [(first, [row["a"] for row in rows]) for first, rows in table.batches(990, 1000, 4)]
     assert batches == [(990, ["990", "991", "992", "993"]), (994, ["994", "995", "996", "997"]), (998, ["998", "999"])]
+
+
+@pytest.mark.parametrize(("finished", "message"), [(False, "is not finished.*--resume"), (True, "holds no trained model")])
+def test_a_run_without_weights_is_no_model(finished, message, tmp_path):
+    (tmp_path / "config.json").write_text(RunConfig().model_dump_json())
+    for name in ("environment.json", "result.json")[: 1 + finished]:
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(ValueError, match=message):
+        find_source(str(tmp_path))

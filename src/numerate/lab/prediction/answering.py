@@ -25,7 +25,7 @@ from numerate.lab.models.names import ANSWER_TOKENS, NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.kept_runs import load_adapter, load_run, trained_config
+from numerate.lab.training.kept_runs import is_run, load_adapter, load_run, trained_config
 
 if TYPE_CHECKING:
     import torch
@@ -137,8 +137,9 @@ def find_source(
     if (folder / ASKED).is_file() and (run / "config.json").is_file() and (run / "model").resolve() == folder.resolve():
         folder = run
     if not (folder / "config.json").is_file() or not (folder / "model").is_dir():
-        if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            trained_config(folder)  # raises: neither a run nor a model
+        weights = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+        if folder.is_dir() and (is_run(folder) or not weights):
+            trained_config(folder)  # raises: a run without weights, or neither a run nor a model
         kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
         questions = _in_format(_changed(kept, model, target, prompt), model, format)
         return Source(model, questions, trust_remote_code=trust_remote_code)

@@ -59,6 +59,11 @@ def evaluate(
     return records
 
 
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is that of a run, finished or not; a folder of weights has no ``environment.json``."""
+    return (folder / "config.json").is_file() and (folder / "environment.json").is_file()
+
+
 def trained_config(folder: Path, *, trust_remote_code: bool = False) -> RunConfig:
     """Return the settings of a run whose weights were kept.
 
@@ -66,6 +71,11 @@ def trained_config(folder: Path, *, trust_remote_code: bool = False) -> RunConfi
     """
     check_folder(folder)
     file = folder / "config.json"
+    if is_run(folder) and not (folder / "model").is_dir() and not (folder / "result.json").is_file():
+        raise ValueError(
+            f"{folder} holds a run that is not finished: expected its weights in model/; continue the same `numerate train` with "
+            "--resume."
+        )
     if not file.is_file() or not (folder / "model").is_dir():
         raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
     try:
