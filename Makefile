@@ -19,9 +19,9 @@ test: lint  ## ruff, mypy, and every test with its first parameters
 	@echo "pytest: tests, docstring examples and documentation, each with its first parameters"
 	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --durations 10
 
-test-all: lint  ## the same with coverage, then all other parameters and what starts processes, compiles or opens a browser
+test-all: lint  ## the same with coverage (`coverage report` lists lines), then all other parameters and what starts processes, compiles or opens a browser
 	@echo "pytest: tests, docstring examples and documentation, each with its first parameters, with coverage"
-	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --cov --cov-report=term
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --cov --cov-report=
 	@echo "pytest: all other parameters, and what starts processes or compiles"
 	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases other --durations 10
 
