@@ -281,7 +281,7 @@ class TestErrors:
             ("mine.json", b"not json", "expected the tokenizer.json"),
             ("mine.json", b"{}", "expected the tokenizer.json"),
             ("mine.json.gz", b"not gzip", "expected the tokenizer.json"),
-            ("mine.json.gz", gzip.compress(b"x" * 99)[:20], "expected the tokenizer.json"),
+            ("mine.json.gz", gzip.compress(b"x" * 99, mtime=0)[:20], "expected the tokenizer.json"),
             ("tokenizer.model", b"not a model", "expected a SentencePiece model"),
             ("tokenizer.model", b"", "expected a SentencePiece model"),
             ("model.gguf", b"PK\x03\x04", "expected a GGUF file"),

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_times_are_in_milliseconds_taken_in_turns_and_divided_round_by_round():
-    assert 20 <= runtime_ms(lambda: time.sleep(0.02), CPU) < 500
+    assert 20 <= runtime_ms(lambda: time.sleep(0.02), CPU) < 10_000
     calls: list[str] = []
     times = compare_ms({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, CPU, repeats=2)
     assert calls == ["a", "b"] * 3  # the first to warm up

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -109,9 +108,7 @@ class TestBodies:
     def test_a_slow_body_is_given_up(self, address, monkeypatch):
         monkeypatch.setattr(server, "BODY_SECONDS", 0.3)
         head = b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
-        began = time.monotonic()
         assert exchange(address, head).startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - began < 10
         assert server.create_server("127.0.0.1").config.limit_concurrency == server.CONNECTIONS
 
 
