@@ -111,7 +111,13 @@ def test_a_number_that_does_not_fit() -> None:
     [
         (lambda: NumberFormat("padded+exponent"), "kind='padded\\+exponent' is not known: expected one of 'plain', 'padded'"),
         (lambda: NumberFormat(3), "kind=3 is not known"),
-        (lambda: NumberFormat("padded"), "digits=None, and kind='padded' pads numbers.*NumberFormat.fit"),
+        (
+            lambda: NumberFormat("padded"),
+            r"digits=None and decimals=None, and kind='padded' pads numbers: expected the most digits and decimals, such as "
+            r"digits=\(1, 5\), decimals=\(1, 5\); use NumberFormat.fit",
+        ),
+        (lambda: NumberFormat("padded", digits=3), "^decimals=None, and kind='padded' pads numbers"),
+        (lambda: NumberFormat("padded", decimals=3), "^digits=None, and kind='padded' pads numbers"),
         (lambda: NumberFormat("spaced", digits=3), "digits=3 has no effect on kind='spaced'"),
         (lambda: NumberFormat("padded", digits=0, decimals=0), "digits=0 is out of range"),
         (lambda: NumberFormat("padded", digits=(3, 1), decimals=0), r"digits=\(3, 1\) is out of range"),

@@ -379,7 +379,7 @@ def test_the_width_is_chosen_by_the_labels(tmp_path):
         ({"loss": "smmdd"}, "loss='smmdd' is not known.*Did you mean 'smmd'"),
         ({"soft": 0.1, "weight": 0.3}, "weight=0.3 with no loss"),
         ({"soft": 0.1, "format": "space"}, "kind='space' is not known.*Did you mean 'spaced'"),
-        ({"soft": 0.1, "format": "padded"}, "digits=None, and kind='padded' pads numbers"),
+        ({"soft": 0.1, "format": "padded"}, "digits=None and decimals=None, and kind='padded' pads numbers"),
         ({"loss": "ntil", "format": "exponent"}, "NTILLoss reads complete numbers, and the vocabulary has format='exponent'"),
         (
             {"soft": soft_of(), "format": "spaced"},

@@ -53,17 +53,20 @@ class NumberFormat:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", ordered_kind(self.kind))
+        given = self.settings
+        if self.padded and (unset := [name for name in ("digits", "decimals") if name not in given]):
+            raise ValueError(
+                f"{' and '.join(f'{name}=None' for name in unset)}, and kind={self.kind!r} pads numbers: expected the most "
+                f"{' and '.join(unset)}, such as {', '.join(f'{name}=(1, 5)' for name in unset)}; use "
+                "NumberFormat.fit(labels, kind), which finds them."
+            )
         for name, least in (("digits", 1), ("decimals", 0)):
-            value = getattr(self, name)
-            if self.padded and value is None:
-                raise ValueError(
-                    f"{name}=None, and kind={self.kind!r} pads numbers: expected the most {name}, such as {name}=(1, 5); use "
-                    "NumberFormat.fit(labels, kind), which finds them."
-                )
-            if not self.padded and value is not None:
-                raise ValueError(f"{name}={value!r} has no effect on kind={self.kind!r}: leave it out, or use a padded kind.")
-            if value is not None:
-                object.__setattr__(self, name, _span(name, value, least))
+            if name in given:
+                if not self.padded:
+                    raise ValueError(
+                        f"{name}={given[name]!r} has no effect on kind={self.kind!r}: leave it out, or use a padded kind."
+                    )
+                object.__setattr__(self, name, _span(name, given[name], least))
 
     @classmethod
     def fit(cls, labels: Iterable[Any], kind: str) -> Self:
