@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tests import apart
 from tests.apart import alive, children_of, wait_until
 
@@ -96,8 +98,16 @@ def contents(folder):
     return [file.read_bytes() for file in files]
 
 
+@pytest.fixture
+def logged(monkeypatch):
+    """The warnings of transformers' Trainer."""
+    messages = []
+    monkeypatch.setattr(logging.getLogger("transformers.trainer"), "warning", lambda text, *_: messages.append(text))
+    return messages
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_is_interrupted_after_every_step_ends_like_one_that_is_not(kind, tmp_path):
+def test_a_run_that_is_interrupted_after_every_step_ends_like_one_that_is_not(kind, tmp_path, logged):
     if kind == "adapter":
         pytest.importorskip("peft")
     settings = {**QUICK, **KINDS[kind], "task": "arithmetic"}
@@ -121,6 +131,19 @@ def test_a_run_that_is_interrupted_after_every_step_ends_like_one_that_is_not(ki
     assert {point["step"] for point in read_jsonl(part / "curve.jsonl")} == {1, 2, 3, 4}
     left = {path.name for path in part.iterdir()} - {path.name for path in whole.iterdir()}
     assert not left
+    assert not logged  # not that the head, which is tied to the embedding, is missing from the checkpoint
+
+
+def test_a_weight_that_a_checkpoint_does_not_have_is_named(tmp_path, logged):
+    with pytest.raises(InterruptedTraining):
+        train(out=tmp_path, progress=interrupt("train", 2, signal.SIGINT), task="arithmetic", **QUICK)
+    file = tmp_path / "checkpoints" / "checkpoint-2" / "model.safetensors"
+    weights = load_file(file)
+    assert "lm_head.weight" not in weights
+    del weights["model.norm.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    train(out=tmp_path, resume=True, task="arithmetic", **QUICK)
+    assert logged == ["There were missing keys in the checkpoint model loaded: ['model.norm.weight']."]
 
 
 def test_before_the_first_step_nothing_is_kept_and_a_second_signal_does_not_wait(tmp_path):

@@ -128,6 +128,13 @@ class _InOrder(Trainer):  # type: ignore[misc]
     def _get_train_sampler(self, *args: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Do not report a tied weight as missing from a checkpoint, which has it under its other name."""
+        tensors = self.model.state_dict(keep_vars=True)
+        loaded = {id(tensor) for name, tensor in tensors.items() if name not in load_result.missing_keys}
+        missing = [name for name in load_result.missing_keys if id(tensors.get(name)) not in loaded]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
 
 def _board(folder: Path, checkpoint: Path | None) -> TrainerCallback:
     from torch.utils.tensorboard import SummaryWriter
