@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,16 @@ def test_every_public_name_resolves() -> None:
     assert numerate.NumericVocab is numerate.vocab.NumericVocab
     with pytest.raises(AttributeError, match="no attribute 'SMDLoss'"):
         _ = numerate.SMDLoss
+
+
+@pytest.mark.parametrize("name", ["decode", "integrations", "lab", "targets"])
+def test_names_of_a_package_are_imported_on_first_use(name: str) -> None:
+    package = import_module(f"numerate.{name}")
+    missing = [each for each in package.__all__ if getattr(package, each, None) is None]
+    assert not missing
+    assert set(package.__all__) == {each for each in dir(package) if not each.startswith("__")}
+    with pytest.raises(AttributeError, match=f"^numerate.{name} has no 'decod': expected one of {', '.join(package.__all__)}.$"):
+        _ = package.decod
 
 
 def test_every_public_submodule_resolves() -> None:

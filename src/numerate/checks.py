@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from numbers import Integral
 from operator import index
 from pickle import UnpicklingError
@@ -184,3 +185,19 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
 def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
     """Return a module's ``__dir__`` from its globals: the names in ``__all__``, without its imports."""
     return lambda: sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
+
+
+def on_first_use(module: Mapping[str, Any], homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return a module's ``__getattr__`` from its globals: it imports the names in ``__all__`` when they are used.
+
+    ``homes`` has the names of each submodule; other names are submodules.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module["__all__"]:
+            raise AttributeError(f"{module['__name__']} has no {name!r}: expected one of {', '.join(module['__all__'])}.")
+        home = import_module(f"{module['__name__']}.{home_of.get(name, name)}")
+        return getattr(home, name) if name in home_of else home
+
+    return get

@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.decode.stand_in import CHUNKS, DIGITS, StandIn, Toy, Turn, serving
 
-from numerate import NumberDistribution, decode
+from numerate import NumberDistribution
 from numerate.answers import number_distribution
 from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, distribution, served_distribution
 from numerate.decode import server as server_module
@@ -348,8 +348,6 @@ def test_token_ids_are_needed_with_a_tokenizer(stand_in):
 def test_a_single_attempt_at_no_server():
     with pytest.raises(ConnectionError, match=r"in 1 attempt\(s\).*refused.*check that it runs"):
         CompletionServer("http://127.0.0.1:9/v1", "toy").next_tokens(["x"], [""])
-    with pytest.raises(AttributeError, match="numerate.decode has no 'serve_distribution'"):
-        _ = decode.serve_distribution
 
 
 def drip(handler: Any) -> bool:

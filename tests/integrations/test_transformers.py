@@ -41,7 +41,6 @@ from transformers import (
     Trainer,
 )
 
-import numerate
 from numerate import LOSSES, NumericObjective
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
 from numerate.integrations.transformers import attach, compute_loss_func
@@ -353,11 +352,6 @@ def test_in_place_changes_are_seen():
     real[..., 5] = -1e9
     expected = NumericObjective(LOSSES["smmd"](VOCAB))(real, torch.tensor([[1, 12, 3], [-100, 7, 10]]))
     assert torch.allclose(out.loss, expected.loss)
-
-
-def test_a_wrong_name_is_an_error():
-    with pytest.raises(AttributeError, match="expected one of lightning, loop, transformers, trl"):
-        numerate.integrations.jax  # noqa: B018
 
 
 # Trainers that override compute_loss

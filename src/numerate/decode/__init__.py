@@ -5,10 +5,9 @@ Names other than the grammars are imported on first use: some need ``transformer
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from numerate.checks import public_dir
+from numerate.checks import on_first_use, public_dir
 from numerate.decode.format_grammar import FormatGrammar, format_grammar
 from numerate.decode.grammar import NumberGrammar, TextGrammar
 
@@ -36,21 +35,14 @@ __all__ = [
     "served_distribution",
 ]
 __dir__ = public_dir(globals())
-
-_HOMES = {
-    "CompletionServer": "server",
-    "DecideNumbers": "decided",
-    "DecidedOutput": "decided",
-    "NumbersOnly": "processor",
-    "distribution": "model",
-    "interval": "number_and_interval",
-    "number": "number_and_interval",
-    "numbers_only": "processor",
-    "served_distribution": "served",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"numerate.decode has no {name!r}: expected one of {', '.join(__all__)}.")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "decided": ("DecideNumbers", "DecidedOutput"),
+        "model": ("distribution",),
+        "number_and_interval": ("interval", "number"),
+        "processor": ("NumbersOnly", "numbers_only"),
+        "served": ("served_distribution",),
+        "server": ("CompletionServer",),
+    },
+)

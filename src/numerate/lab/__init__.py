@@ -19,10 +19,9 @@ importing only those before it:
 The library never imports the lab.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from numerate.checks import public_dir
+from numerate.checks import on_first_use, public_dir
 
 if TYPE_CHECKING:
     from numerate.lab.comparison.compare import ComparisonResult, compare
@@ -33,21 +32,6 @@ if TYPE_CHECKING:
     from numerate.lab.prediction.train import Trained, train
     from numerate.lab.training.config import RunConfig, TrainingSettings
     from numerate.lab.training.kept_runs import evaluate
-
-_ROOMS = {
-    "compare": "comparison.compare",
-    "ComparisonResult": "comparison.compare",
-    "evaluate": "training.kept_runs",
-    "predict": "prediction.predict",
-    "Predicted": "prediction.predict",
-    "train": "prediction.train",
-    "Trained": "prediction.train",
-    "RunConfig": "training.config",
-    "ModelSettings": "models.settings",
-    "DataSettings": "data.settings",
-    "TrainingSettings": "training.config",
-    "DecisionSettings": "evaluation.settings",
-}
 
 __all__ = [
     "ComparisonResult",
@@ -64,9 +48,16 @@ __all__ = [
     "train",
 ]
 __dir__ = public_dir(globals())
-
-
-def __getattr__(name: str) -> Any:  # on first use, so that `numerate --help` does not import torch
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"numerate.lab.{_ROOMS[name]}"), name)
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "comparison.compare": ("compare", "ComparisonResult"),
+        "data.settings": ("DataSettings",),
+        "evaluation.settings": ("DecisionSettings",),
+        "models.settings": ("ModelSettings",),
+        "prediction.predict": ("predict", "Predicted"),
+        "prediction.train": ("train", "Trained"),
+        "training.config": ("RunConfig", "TrainingSettings"),
+        "training.kept_runs": ("evaluate",),
+    },
+)

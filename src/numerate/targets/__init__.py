@@ -5,10 +5,9 @@ Names are imported on first use: some need torch, and the lab plans runs without
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from numerate.checks import public_dir
+from numerate.checks import on_first_use, public_dir
 
 if TYPE_CHECKING:
     from numerate.targets.answer_distribution import AnswerDistribution, Target
@@ -40,27 +39,18 @@ __all__ = [
     "width_of_residuals",
 ]
 __dir__ = public_dir(globals())
-
-_HOMES = {
-    "AnswerDistribution": "answer_distribution",
-    "Bell": "bell",
-    "CircularBell": "circular",
-    "DrawnDataset": "drawn",
-    "DrawnTransform": "drawn",
-    "Ratings": "ratings",
-    "SoftCollator": "collator",
-    "SoftNumbers": "soft_numbers",
-    "SoftPath": "token_trie",
-    "SoftTargets": "soft_targets",
-    "Target": "answer_distribution",
-    "TokenTrie": "token_trie",
-    "estimate_width": "width",
-    "suitable_width": "width",
-    "width_of_residuals": "width",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"numerate.targets has no {name!r}: expected one of {', '.join(__all__)}.")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "answer_distribution": ("AnswerDistribution", "Target"),
+        "bell": ("Bell",),
+        "circular": ("CircularBell",),
+        "collator": ("SoftCollator",),
+        "drawn": ("DrawnDataset", "DrawnTransform"),
+        "ratings": ("Ratings",),
+        "soft_numbers": ("SoftNumbers",),
+        "soft_targets": ("SoftTargets",),
+        "token_trie": ("SoftPath", "TokenTrie"),
+        "width": ("estimate_width", "suitable_width", "width_of_residuals"),
+    },
+)
