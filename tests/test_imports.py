@@ -22,6 +22,7 @@ LIBRARY = [
     "marks",
     "formats",
     "tokens",
+    "numeric_tokens",
     "vocab",
     "spans",
     "distribution",

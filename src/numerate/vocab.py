@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,22 +16,12 @@ from torch import Tensor
 from numerate.checks import check_labels, check_number, one_line
 from numerate.formats import NumberFormat, as_format
 from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, GAP, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
+from numerate.numeric_tokens import TEN_DIGITS, NumericToken, by_value, parts_of_numbers, values_by_pattern
 from numerate.tokens import checked_id, read_texts
 
-_NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
-_DIGITS = frozenset("0123456789")
 _FORMAT = 3
 MOST_TOKENS = 1 << 24
 """Largest supported vocabulary; tables have one entry per token."""
-
-
-class NumericToken(NamedTuple):
-    """A token that represents a number: its id, value, number of digits and text."""
-
-    token_id: int
-    value: float
-    width: int
-    text: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,40 +124,8 @@ class NumericVocab:
             max_value: drop tokens of a larger value. None: keep all, or 999 with ``canonical_only``.
             format: how numbers are written; see :class:`NumericVocab`.
         """
-        vocab = cls._from_pairs(texts.items(), vocab_size, format)
+        vocab = cls(**parts_of_numbers(texts.items(), vocab_size), vocab_size=int(vocab_size), format=format)
         return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
-
-    @classmethod
-    def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int, format: NumberFormat | str | None) -> NumericVocab:
-        tokens: list[NumericToken] = []
-        marks: list[tuple[int, str]] = []
-        closing: list[int] = []
-        spaces: list[int] = []
-        for text, token_id in pairs:
-            if _NUMBER.fullmatch(text):
-                digits = text.lstrip(" ")
-                tokens.append(NumericToken(checked_id(token_id), float(digits), len(digits), text))
-                closing.append(checked_id(token_id))
-            elif text == " ":
-                spaces.append(checked_id(token_id))
-            elif flags := flags_of(text):
-                if flags & ~(CLOSES | SPACED):
-                    marks.append((checked_id(token_id), text))
-                elif flags & CLOSES and token_id < vocab_size:
-                    closing.append(checked_id(token_id))
-        if not tokens:
-            raise ValueError(
-                "no numeric token found: expected tokens of ASCII digits such as '7' or ' 42'. "
-                "For other ordered tokens use NumericVocab.from_values or NumericVocab.from_pattern."
-            )
-        return cls(
-            tokens=_ordered(tokens),
-            vocab_size=int(vocab_size),
-            marks=tuple(sorted(marks)),
-            closing_ids=tuple(sorted(closing)),
-            space_ids=tuple(sorted(i for i in spaces if i < vocab_size)),
-            format=format,
-        )
 
     @classmethod
     def from_tokenizer(
@@ -194,8 +151,9 @@ class NumericVocab:
             format: how numbers are written; see :class:`NumericVocab`.
         """
         pairs, size = read_texts(tokenizer, skip_special=True)
+        most = size if vocab_size is None else vocab_size
         try:
-            vocab = cls._from_pairs(pairs, size if vocab_size is None else vocab_size, format)
+            vocab = cls(**parts_of_numbers(pairs, most), vocab_size=int(most), format=format)
             return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
         except ValueError as error:
             raise ValueError(f"tokenizer={type(tokenizer).__name__} of {size} tokens: {error}") from None
@@ -216,7 +174,7 @@ class NumericVocab:
             NumericToken(checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}"))
             for i, v in values.items()
         ]
-        return cls(tokens=_ordered(tokens), vocab_size=int(vocab_size), composes=False)
+        return cls(tokens=by_value(tokens), vocab_size=int(vocab_size), composes=False)
 
     @classmethod
     def from_pattern(cls, tokenizer: Any, pattern: str, *, vocab_size: int | None = None) -> NumericVocab:
@@ -227,23 +185,8 @@ class NumericVocab:
             pattern: a regular expression; its first group is the value: ``r"<loc(\d+)>"``.
             vocab_size: V; None: the tokenizer's.
         """
-        compiled = re.compile(pattern)
-        if compiled.groups < 1:
-            raise ValueError(f"pattern={pattern!r} has no group: expected one group around the value, as in r'<loc(\\d+)>'.")
         pairs, size = read_texts(tokenizer, skip_special=False)
-        values: dict[int, float] = {}
-        for text, token_id in pairs:
-            if match := compiled.fullmatch(text):
-                try:
-                    values[token_id] = float(match[1].replace("_", "?"))  # Python parses "1_0" as 10
-                except (AttributeError, ValueError):
-                    raise ValueError(
-                        f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
-                    ) from None
-        if not values:
-            raise ValueError(
-                f"pattern={pattern!r} matches none of the {size} tokens: expected it to match the full text of at least one."
-            )
+        values = values_by_pattern(pattern, pairs)
         size = size if vocab_size is None else vocab_size
         return cls.from_values(values, size, texts={i: text for text, i in pairs if i in values})
 
@@ -253,7 +196,7 @@ class NumericVocab:
         tokens = [
             token
             for token in self.tokens
-            if not (digits_only and token.text not in _DIGITS)
+            if not (digits_only and token.text not in TEN_DIGITS)
             and not (canonical_only and token.text != str(int(token.value)))
             and not (limit is not None and token.value > limit)
         ]
@@ -262,7 +205,7 @@ class NumericVocab:
                 f"canonical_only={canonical_only}, digits_only={digits_only}, max_value={max_value} keep none of the "
                 f"{self.size} numeric tokens: expected at least one. Relax one of them."
             )
-        return replace(self, tokens=_ordered(tokens))
+        return replace(self, tokens=by_value(tokens))
 
     @property
     def size(self) -> int:
@@ -334,7 +277,7 @@ class NumericVocab:
     @property
     def is_single_digits(self) -> bool:
         """Whether the numeric tokens are exactly the ten digits."""
-        return self.composes and {token.text for token in self.tokens} == _DIGITS
+        return self.composes and {token.text for token in self.tokens} == TEN_DIGITS
 
     @cached_property
     def index_table(self) -> Tensor:
@@ -431,7 +374,3 @@ def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
         labels = torch.where(labels == ignore_index, -1, labels)
     entries = (labels.long() + 1).clamp_(0, table.shape[0] - 1)
     return table.index_select(0, entries.flatten()).view(labels.shape)
-
-
-def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
-    return tuple(sorted(tokens, key=lambda token: (token.value, token.width, token.text.startswith(" "), token.token_id)))

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from numerate.marks import CLOSERS, CURRENCIES, DASHES
-from numerate.vocab import NumericToken, NumericVocab
+from numerate.numeric_tokens import NumericToken
+from numerate.vocab import NumericVocab
 
 _DASH, _CURRENCY = f"[{re.escape(DASHES)}]", f"[{re.escape(CURRENCIES)}]"
 _ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: no number begins after it
