@@ -21,6 +21,12 @@ from numerate.lab.files.records import is_first_process, jsonable
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as a JSON object.")]
 
+
+def options(section: str) -> Callable[..., Any]:
+    """Return what makes the options of a section of the help: from the name of the value, the help, and what typer takes."""
+    return lambda value, help, *names, **more: typer.Option(*names, metavar=value, help=help, rich_help_panel=section, **more)
+
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _COMMANDS = ("compare", "train", "predict", "eval", "report", "inspect", "task", "playground")  # order of the help
 _EXTRAS = ("lab", "tasks", "report", "playground", "excel", "ray", "trl")  # in order of preference

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
+from numerate.cli.app import AsJson, Quiet, command, interruptible, options, print_json
 from numerate.cli.settings import (
     BUDGET_HELP,
     FORMAT_HELP,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from numerate.lab.wording.measures import Measure
 
+_data, _runs, _execution = map(options, ("Data", "Runs", "Execution"))
+
 
 @command(
     "compare",
@@ -50,99 +52,42 @@ def compare(
     encoding: Encoding = None,
     sheet: Sheet = None,
     skip_bad: SkipBad = False,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Task, see numerate task --help; repeatable.", rich_help_panel="Data"),
-    ] = None,
+    task: Annotated[list[str] | None, _data("NAME", "Task, see numerate task --help; repeatable.")] = None,
     preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"One of {', '.join(PRESETS)}. Default: demo, if there is no task and no data.",
-            rich_help_panel="Runs",
-        ),
+        str | None, _runs("NAME", f"One of {', '.join(PRESETS)}. Default: demo, if there is no task and no data.")
     ] = None,
     loss: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Loss to compare, including {SOFT_LOSSES}; repeatable. The baseline is always included.",
-            rich_help_panel="Runs",
-        ),
+        list[str] | None, _runs("NAME", f"Loss to compare, including {SOFT_LOSSES}; repeatable. The baseline is always included.")
     ] = None,
     format: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"{FORMAT_HELP} Repeatable; the baseline in plain text is always included. Default: plain.",
-            rich_help_panel="Runs",
-        ),
+        _runs("NAME", f"{FORMAT_HELP} Repeatable; the baseline in plain text is always included. Default: plain."),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Loss that the others are compared with. Default: ce.", rich_help_panel="Runs"),
-    ] = None,
+    baseline: Annotated[str | None, _runs("NAME", "Loss that the others are compared with. Default: ce.")] = None,
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"{MODELS}; repeatable. Default: smollm2 for a table on a GPU, else tiny.",
-            rich_help_panel="Runs",
-        ),
+        list[str] | None, _runs("NAME", f"{MODELS}; repeatable. Default: smollm2 for a table on a GPU, else tiny.")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of seeds. Default: 3; demo: 4.", rich_help_panel="Runs")
-    ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Runs")
-    ] = None,
+    seeds: Annotated[int | None, _runs("N", "Number of seeds. Default: 3; demo: 4.", min=1)] = None,
+    setting: Annotated[list[str] | None, _runs("NAME=VALUE", SET_HELP, "--set")] = None,
     tune: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=9,
-            metavar="N",
-            help="Tuning trials per loss on a validation split: learning rate, weight, soft width.",
-            rich_help_panel="Runs",
-        ),
+        int, _runs("N", "Tuning trials per loss on a validation split: learning rate, weight, soft width.", min=0, max=9)
     ] = 0,
     tune_seeds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Seeds per tuning trial; the trial with the best mean wins. Use more for noisy tasks.",
-            rich_help_panel="Runs",
-        ),
+        int, _runs("N", "Seeds per tuning trial; the trial with the best mean wins. Use more for noisy tasks.", min=1)
     ] = 1,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help=f"{BUDGET_HELP} losses, seeds, steps and test rows, except those given as options.",
-            rich_help_panel="Runs",
-        ),
+        str | None, _runs("TIME", f"{BUDGET_HELP} losses, seeds, steps and test rows, except those given as options.")
     ] = None,
     executor: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="local, stacked (small models trained as one), or ray. Default: stacked on a GPU and for the demo, else local.",
-            rich_help_panel="Execution",
+        _execution(
+            "NAME",
+            "local, stacked (small models trained as one), or ray. Default: stacked on a GPU and for the demo, else local.",
         ),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Parallel runs. Default: one per core, or one on a GPU.", rich_help_panel="Execution"
-        ),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of the Ray cluster.", rich_help_panel="Execution")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Output folder. Default: runs/NAME.", rich_help_panel="Execution")
-    ] = None,
+    processes: Annotated[int | None, _execution("N", "Parallel runs. Default: one per core, or one on a GPU.", min=1)] = None,
+    address: Annotated[str | None, _execution("URL", "Address of the Ray cluster.")] = None,
+    out: Annotated[Path | None, _execution("FOLDER", "Output folder. Default: runs/NAME.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, command, print_json
+from numerate.cli.app import AsJson, Quiet, command, options, print_json
 from numerate.cli.settings import Encoding, Sheet, SkipBad, TrustRemoteCode
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numerate.lab.prediction.predict import Explained, Predicted
 
+_data, _question, _answer = map(options, ("Data", "Question", "Answer"))
 _MOST_PROBLEMS, _BARS = 5, 8
 _SCORES = {
     "mae": "mean absolute error",
@@ -35,75 +36,40 @@ def predict(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Folder of a run of numerate train; or smollm2, a model folder, or a Hub id.")
     ],
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="Rows to predict: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx).",
-            rich_help_panel="Data",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file: .csv, .tsv or .jsonl.", rich_help_panel="Data")] = Path(
-        "predictions.csv"
-    ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite an existing output file.", rich_help_panel="Data")
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Predict the first N rows only.", rich_help_panel="Data")
-    ] = None,
+    data: Annotated[Path, _data("FILE", "Rows to predict: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx).")],
+    out: Annotated[Path, _data("FILE", "Output file: .csv, .tsv or .jsonl.")] = Path("predictions.csv"),
+    overwrite: Annotated[bool, _data(None, "Overwrite an existing output file.", "--overwrite")] = False,
+    limit: Annotated[int | None, _data("N", "Predict the first N rows only.", min=1)] = None,
     skip_bad: SkipBad = False,
     encoding: Encoding = None,
     sheet: Sheet = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Quantity to ask for, if MODEL is not a run.", rich_help_panel="Question"),
-    ] = None,
+    target: Annotated[str | None, _question("NAME", "Quantity to ask for, if MODEL is not a run.")] = None,
     prompt: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Prompt template, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces.",
-            rich_help_panel="Question",
-        ),
+        _question("TEXT", "Prompt template, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces."),
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How the model writes numbers, if it is not a run: plain, spaced, padded:5.2 and others. Default: plain.",
-            rich_help_panel="Question",
+        _question(
+            "NAME", "How the model writes numbers, if it is not a run: plain, spaced, padded:5.2 and others. Default: plain."
         ),
     ] = None,
     decide: Annotated[
         str,
-        typer.Option(
-            metavar="RULE",
-            help="median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy.",
-            rich_help_panel="Answer",
-        ),
+        _answer("RULE", "median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy."),
     ] = "median",
-    interval: Annotated[
-        float,
-        typer.Option(min=0, max=1, metavar="LEVEL", help="Level of the prediction interval.", rich_help_panel="Answer"),
-    ] = 0.9,
+    interval: Annotated[float, _answer("LEVEL", "Level of the prediction interval.", min=0, max=1)] = 0.9,
     calibrate: Annotated[
         str,
-        typer.Option(
-            metavar="ROWS",
-            help="Rows used to calibrate intervals: a file with known answers, held-out (the run's test rows), none, or auto "
+        _answer(
+            "ROWS",
+            "Rows used to calibrate intervals: a file with known answers, held-out (the run's test rows), none, or auto "
             "(held-out if available).",
-            rich_help_panel="Answer",
         ),
     ] = "auto",
-    explain: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Print the distributions of the first N rows.", rich_help_panel="Answer")
-    ] = 0,
-    width: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Beam width: prefixes kept per step; more is slower.", rich_help_panel="Answer"),
-    ] = 16,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Rows per batch.", rich_help_panel="Answer")] = 64,
+    explain: Annotated[int, _answer("N", "Print the distributions of the first N rows.", min=0)] = 0,
+    width: Annotated[int, _answer("N", "Beam width: prefixes kept per step; more is slower.", min=1)] = 16,
+    batch_size: Annotated[int, _answer("N", "Rows per batch.", min=1)] = 64,
     trust_remote_code: TrustRemoteCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,

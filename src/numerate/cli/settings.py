@@ -23,40 +23,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from numerate.checks import check_choice
+from numerate.cli.app import options
 from numerate.lab.comparison.presets import merged
 
+_data = options("Data")
 Data = Annotated[
     str | None,
-    typer.Option(
-        metavar="PATH",
-        help="Table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx), or a folder; diamonds and esol are packaged tables.",
-        rich_help_panel="Data",
+    _data(
+        "PATH", "Table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx), or a folder; diamonds and esol are packaged tables."
     ),
 ]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column to predict.", rich_help_panel="Data")]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES", help="Input columns, such as area,rooms. Default: all informative columns.", rich_help_panel="Data"
-    ),
-]
-Without = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Columns to leave out, such as id,name.", rich_help_panel="Data")
-]
+Target = Annotated[str | None, _data("COLUMN", "Column to predict.")]
+Columns = Annotated[str | None, _data("NAMES", "Input columns, such as area,rooms. Default: all informative columns.")]
+Without = Annotated[str | None, _data("NAMES", "Columns to leave out, such as id,name.")]
 Encoding = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Encoding of a text file, such as cp1250. Default: detected (UTF-8, UTF-16 or cp1252).",
-        rich_help_panel="Data",
-    ),
+    str | None, _data("NAME", "Encoding of a text file, such as cp1250. Default: detected (UTF-8, UTF-16 or cp1252).")
 ]
-Sheet = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Sheet of an Excel workbook. Default: the only sheet.", rich_help_panel="Data")
-]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Skip rows that cannot be read instead of stopping.", rich_help_panel="Data")
-]
+Sheet = Annotated[str | None, _data("NAME", "Sheet of an Excel workbook. Default: the only sheet.")]
+SkipBad = Annotated[bool, _data(None, "Skip rows that cannot be read instead of stopping.", "--skip-bad")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
 MODELS = "tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id"
 FORMAT_HELP = "How numbers are written: plain, padded, reversed, spaced, grouped, exponent, or several joined by +."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, command, print_json
+from numerate.cli.app import AsJson, command, options, print_json
 from numerate.cli.settings import Columns, Encoding, Sheet, SkipBad, Target, Without, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
@@ -19,37 +19,21 @@ if TYPE_CHECKING:
 TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
 """The keys of ``TASKS``, repeated here because that module is slow to import."""
 
+_task, _data = map(options, ("Task", "Data"))
+
 
 @command("task clock -n 16 --preview clocks.png", "task regression --data my.csv --target price -n 3")
 def task(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {TASK_NAMES}.")],
-    n: Annotated[
-        int | None,
-        typer.Option(
-            "-n", min=1, metavar="N", help="Number of examples. Default: 5, or 16 with --preview.", rich_help_panel="Task"
-        ),
-    ] = None,
-    split: Annotated[
-        str, typer.Option(metavar="NAME", help="train, interpolate or extrapolate.", rich_help_panel="Task")
-    ] = "train",
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the examples.", rich_help_panel="Task")] = 0,
+    n: Annotated[int | None, _task("N", "Number of examples. Default: 5, or 16 with --preview.", "-n", min=1)] = None,
+    split: Annotated[str, _task("NAME", "train, interpolate or extrapolate.")] = "train",
+    seed: Annotated[int, _task("N", "Seed of the examples.")] = 0,
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Setting of the task, such as difficulty=3 or columns=area,rooms; repeatable.",
-            rich_help_panel="Task",
-        ),
+        _task("NAME=VALUE", "Setting of the task, such as difficulty=3 or columns=area,rooms; repeatable.", "--set"),
     ] = None,
-    preview: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Save the examples of a visual task as one .png image.", rich_help_panel="Task"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="File or folder in the dataset's format. Default: generated.", rich_help_panel="Data"),
-    ] = None,
+    preview: Annotated[Path | None, _task("FILE", "Save the examples of a visual task as one .png image.")] = None,
+    data: Annotated[Path | None, _data("PATH", "File or folder in the dataset's format. Default: generated.")] = None,
     target: Target = None,
     columns: Columns = None,
     without: Without = None,

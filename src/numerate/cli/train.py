@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import AsJson, Quiet, command, interruptible, print_json
+from numerate.cli.app import AsJson, Quiet, command, interruptible, options, print_json
 from numerate.cli.compare import show_levels
 from numerate.cli.settings import (
     BUDGET_HELP,
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
 _RESULT = ("new", "figures", "levels", "notes")  # in JSON, besides the folders
 
+_data, _training, _output = map(options, ("Data", "Training", "Output"))
 
-@command(
-    "train --data my.csv --target price --loss soft",
-    "train --task arithmetic --loss smmd --model smollm2 --steps 200",
-)
+
+@command("train --data my.csv --target price --loss soft", "train --task arithmetic --loss smmd --model smollm2 --steps 200")
 def train(
     config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML file with settings; options override it.")] = None,
     data: Data = None,
@@ -54,53 +53,26 @@ def train(
     sheet: Sheet = None,
     skip_bad: SkipBad = False,
     task: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Task, see numerate task --help. Default: inferred from the data; without data, arithmetic.",
-            rich_help_panel="Data",
-        ),
+        str | None, _data("NAME", "Task, see numerate task --help. Default: inferred from the data; without data, arithmetic.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"{MODELS}. Default: tiny.", rich_help_panel="Training")
-    ] = None,
-    format: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"{FORMAT_HELP} Default: plain.", rich_help_panel="Training")
-    ] = None,
+    model: Annotated[str | None, _training("NAME", f"{MODELS}. Default: tiny.")] = None,
+    format: Annotated[str | None, _training("NAME", f"{FORMAT_HELP} Default: plain.")] = None,
     loss: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"ce, a numeric loss added to cross-entropy (smmd, ntil, emd and others), or {SOFT_LOSSES}. Default: ce.",
-            rich_help_panel="Training",
+        _training(
+            "NAME", f"ce, a numeric loss added to cross-entropy (smmd, ntil, emd and others), or {SOFT_LOSSES}. Default: ce."
         ),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Optimizer steps. Default: 600.", rich_help_panel="Training")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seed of weights and data. Default: 0.", rich_help_panel="Training")
-    ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Training")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"{BUDGET_HELP} the steps.", rich_help_panel="Training")
-    ] = None,
+    steps: Annotated[int | None, _training("N", "Optimizer steps. Default: 600.", min=1)] = None,
+    seed: Annotated[int | None, _training("N", "Seed of weights and data. Default: 0.", min=0)] = None,
+    setting: Annotated[list[str] | None, _training("NAME=VALUE", SET_HELP, "--set")] = None,
+    budget: Annotated[str | None, _training("TIME", f"{BUDGET_HELP} the steps.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data.",
-            rich_help_panel="Output",
-        ),
+        _output("FOLDER", "Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted run in the output folder.", rich_help_panel="Output")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete a run in the output folder and start over.", rich_help_panel="Output")
-    ] = False,
+    resume: Annotated[bool, _output(None, "Continue an interrupted run in the output folder.", "--resume")] = False,
+    overwrite: Annotated[bool, _output(None, "Delete a run in the output folder and start over.", "--overwrite")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -144,11 +116,7 @@ def train(
         console.print(Text(note), style="yellow")
 
 
-@command(
-    "eval runs/my-price-soft-0",
-    "eval runs/my-price-soft-0 --set decide=median,mean",
-    name="eval",
-)
+@command("eval runs/my-price-soft-0", "eval runs/my-price-soft-0 --set decide=median,mean", name="eval")
 def evaluate_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run of numerate train.")],
     setting: Annotated[
