@@ -31,16 +31,17 @@ def cached(file: Path) -> list[Path]:
 
 
 def test_a_gguf_file_is_dequantised_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, dequantised = list[PreTrainedModel](), pretrained._dequantised
+    monkeypatch.setattr(pretrained, "_dequantised", lambda file: made.append(dequantised(file)) or made[-1])
     encoder = load_encoder(str(file))
-    monkeypatch.setattr(pretrained, "_dequantised", None)  # a second time would fail
     loaded, packaged = load_model(file, encoder=encoder), load_encoder("smollm2")
     assert encoder.chat
     assert encoder.tokens(["4.5 of 12"]) == packaged.tokens(["4.5 of 12"])
     assert count_parameters(str(file)) == count_parameters("smollm2") == loaded.model.num_parameters()
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
     assert all(weight.requires_grad for weight in loaded.model.parameters())
-    monkeypatch.undo()
-    theirs = load_model("smollm2").model.state_dict()
+    (theirs,) = (model.state_dict() for model in made)
+    assert loaded.model.state_dict().keys() == theirs.keys()
     assert all(torch.equal(weight, theirs[name]) for name, weight in loaded.model.state_dict().items())
     assert len(cached(file)) == 1
 
