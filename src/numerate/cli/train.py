@@ -65,6 +65,9 @@ def train(
     ] = None,
     steps: Annotated[int | None, _training("N", "Optimizer steps. Default: 600.", min=1)] = None,
     seed: Annotated[int | None, _training("N", "Seed of weights and data. Default: 0.", min=0)] = None,
+    members: Annotated[
+        int | None, _training("N", "Models trained on the same rows, whose distributions are pooled. Default: 1.", min=1)
+    ] = None,
     setting: Annotated[list[str] | None, _training("NAME=VALUE", SET_HELP, "--set")] = None,
     budget: Annotated[str | None, _training("TIME", f"{BUDGET_HELP} the steps.")] = None,
     out: Annotated[
@@ -89,6 +92,7 @@ def train(
         from numerate.lab.prediction.train import run_settings, train
 
         flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed, "format": format}
+        flags["members"] = members
         settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
         settings |= {"skip_bad": True} if skip_bad else {}
         read = {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}

@@ -159,11 +159,43 @@ class PromptEncoder:
         return {"input_ids": ids, PIXELS: self.pictures.pixels(picture)[None]}
 
 
+@dataclass(frozen=True)
+class ModelPool:
+    """The members of a run with several, to be asked together; the arguments of :func:`numerate.decode.distribution`.
+
+    Attributes:
+        models: the model of each member; with ``adapters``, the one model that has them.
+        adapters: the name of each member's adapter.
+        weights: of the members; None: equal.
+    """
+
+    models: tuple[PreTrainedModel, ...]
+    adapters: tuple[str, ...] | None = None
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.adapters or self.models)
+
+
 @dataclass
 class LoadedModel(PromptEncoder):
-    """A model with its tokenizer or processor."""
+    """A model with its tokenizer or processor.
+
+    Attributes:
+        model: that of the first member, if there are several; with adapters, its own is active.
+        pool: the members; None for one model.
+    """
 
     model: PreTrainedModel = field(kw_only=True)
+    pool: ModelPool | None = field(default=None, kw_only=True)
+
+    def to(self, device: Any) -> Self:
+        """Move the model, and the others of its pool."""
+        for model in (self.model,) if self.pool is None else self.pool.models:
+            model.to(device)
+        return self
 
     @property
     def end(self) -> int:

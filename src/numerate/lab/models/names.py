@@ -21,6 +21,16 @@ SEEING = "tiny-vlm"
 """The one of them that accepts pictures."""
 
 
+def member_folder(folder: Path, member: int) -> Path:
+    """Return where a member is kept: the first in the folder itself, so that it is found by who knows of no others."""
+    return folder / "members" / str(member) if member else folder
+
+
+def member_name(member: int) -> str:
+    """Return the name of a member's adapter; none is part of another, which peft could not tell apart."""
+    return f"member_{member:03d}" if member else "default"
+
+
 def suitable_rate(name: str, adapter: Adapter) -> float:
     """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
     return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3, "small": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)

@@ -50,6 +50,7 @@ class Questions:
         answers: the least and greatest number that may answer; None where the training labels are not known.
         max_length: tokens of a training example, to which long texts were cut; None where it is not known.
         format: how numbers are written.
+        members: models that were trained together.
 
     Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -66,6 +67,7 @@ class Questions:
     answers: tuple[str, str] | None = None
     max_length: int | None = None
     format: TaskFormat = field(default_factory=TaskFormat)
+    members: int = 1
 
     @property
     def answer(self) -> str:
@@ -113,21 +115,25 @@ class Questions:
             more = {name: kept.get(name) for name in ("base", "max_length")}
             asked = task if kept["task"] == task.name else TASKS[kept["task"]]()
             more["format"] = TaskFormat.kept(asked, kept.get("format"))
-            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], answers=answers, **more)
+            members = int(kept.get("members", 1))
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], answers=answers, members=members, **more)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} does not say how the model was asked ({error}): train again, or restore the file."
             ) from None
 
 
-def asked(task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the questions of a training on a table looked like, and the format of numbers.
+def asked(
+    task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[str, Any], members: int = 1
+) -> dict[str, Any] | None:
+    """Return what the questions of a training on a table looked like, the format of numbers, and how many members there are.
 
-    None for other tasks in plain text. ``base`` has the model and seed that an adapter belongs to; it is empty without one.
+    None for other tasks in plain text with one member. ``base`` has the model and seed that an adapter belongs to; it is empty
+    without one.
     """
     written = {} if encoder.format.plain else {"format": encoder.format.settings}
     of_table = isinstance(task, Regression) and data is not None
-    if not of_table and not written:
+    if not of_table and not written and members == 1:
         return None
     table = task if isinstance(task, Regression) else Regression()
     columns, optional = ((), ()) if data is None else table.asked_columns(Path(data))
@@ -145,6 +151,7 @@ def asked(task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[st
         **answers,
         **length,
         **written,
+        **({} if members == 1 else {"members": members}),
     }
 
 

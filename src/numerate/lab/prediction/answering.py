@@ -25,7 +25,7 @@ from numerate.lab.models.names import ANSWER_TOKENS, NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.kept_runs import is_run, load_adapter, load_run, trained_config
+from numerate.lab.training.kept_runs import is_run, load_adapter, load_members, load_run, trained_config
 
 if TYPE_CHECKING:
     import torch
@@ -96,9 +96,10 @@ class Source:
         """A mark that changes when the files of a local model change; None for other models."""
         if not self.folder.is_dir():
             return None
-        kept = [file for file in sorted(self.folder.iterdir()) if file.suffix in _WEIGHTS or file.name in _BESIDE]
-        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
-        return blake2b(repr(files).encode(), digest_size=8).hexdigest()
+        files = [*sorted(self.folder.iterdir()), *sorted(self.folder.glob("members/*/*"))]
+        kept = [file for file in files if file.suffix in _WEIGHTS or file.name in _BESIDE]
+        states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
+        return blake2b(repr(states).encode(), digest_size=8).hexdigest()
 
     def load(self) -> LoadedModel:
         """Load the model, on the GPU if there is one."""
@@ -114,11 +115,13 @@ class Source:
         else:
             dtype = torch.bfloat16 if gpu and self.name not in NAMED else torch.float32
             loaded = load_model(self.name, dtype=dtype, trust_remote_code=self.trust_remote_code)
+        if self.config is None:
+            load_members(loaded, Path(self.name), self.questions.members)
         if self.questions.chat is not None:
             loaded.chat = self.questions.chat
         if self.config is None:
             loaded.limit(self.questions.max_length or _context(loaded)).write(self.questions.format)
-        loaded.model.to("cuda" if gpu else "cpu").eval()
+        loaded.to("cuda" if gpu else "cpu").model.eval()
         return loaded
 
 
@@ -165,7 +168,8 @@ def _changed(questions: Questions, model: str, target: str | None, prompt: str |
     """Return the questions with what the caller asks for; a model of a table is asked as it was trained."""
     trained = questions.task.target
     if trained is None:
-        return Questions(Regression(target=target), template=prompt, chat=questions.chat, format=questions.format)
+        kept = {name: getattr(questions, name) for name in ("chat", "base", "format", "members")}
+        return Questions(Regression(target=target), template=prompt, **kept)
     for name, value in (("target", target), ("prompt", prompt)):
         if value not in (None, trained if name == "target" else None):
             raise ValueError(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from numerate.checks import check_choice, check_settings
@@ -104,6 +105,9 @@ class TrainingSettings(Settings):
     soft: SoftLabels | None = Field(
         None,
         description="Soft labels: path, width or relative, shape, hard, lowest, highest, step. None or a width of 0: hard ones.",
+    )
+    members: int = Field(
+        1, ge=1, description="Models that are trained on the same rows, with other initial weights, and asked together."
     )
     label: str = Field("", description="Name of the run in tables. Default: the loss.")
     steps: int = Field(600, ge=1, description="Optimizer steps.")
@@ -216,6 +220,17 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
         """Return the name in tables."""
         return self.label or run_name(self.loss, None if self.soft is None else self.soft.path, self.format)
 
+    def member_seed(self, member: int) -> int:
+        """Return the seed of a member's initial weights, order of rows and soft labels; which rows it has is up to ``seed``.
+
+        The first member is the run with one member.
+
+        Examples:
+            >>> [RunConfig(seed=3).member_seed(member) for member in range(3)]
+            [3, 457190280, 960329833]
+        """
+        return int(np.random.SeedSequence([self.seed, member]).generate_state(1)[0]) if member else self.seed
+
     @property
     def without_effect(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
@@ -245,6 +260,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
         unused |= set() if self.validate_every else {"validate_every", "keep_best"}
         unused |= set() if self.choose_by else {"choose_by"}
         unused |= {"format"} if self.format == PLAIN else set()
+        unused |= {"members"} if self.members == 1 else set()
         excluded: dict[str, Any] = {"soft": {"step"}} if self.soft and self.soft.step is None else {}
         return self.model_dump(mode="json", exclude=excluded | dict.fromkeys(unused, True))
 

@@ -13,7 +13,7 @@ from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, check_folder, jsonable, naming_full_disk, recover_jsonl, write_json, write_jsonl
-from numerate.lab.models.names import NAMED
+from numerate.lab.models.names import NAMED, member_folder, member_name
 from numerate.lab.models.questions import ASKED
 from numerate.lab.models.settings import PLAIN
 from numerate.lab.training.config import RunConfig, checked
@@ -115,7 +115,7 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
 
     with quietly():
         try:
-            loaded = _load_trained(config, folder / "model")
+            loaded = load_members(_load_trained(config, folder / "model"), folder / "model", config.members)
             loaded.limit(config.max_length)
             if config.format != PLAIN:
                 loaded.write(kept_format(folder / "model", config))
@@ -137,7 +137,7 @@ def kept_format(weights: Path, config: RunConfig) -> TaskFormat:
 
 
 def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:
-    """Load an adapter with the model that it was trained on."""
+    """Load an adapter, that of the first member, with the model that it was trained on."""
     from peft import PeftModel
 
     from numerate.lab.models.loading import load_model
@@ -146,6 +146,30 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
     with plain_weights(weights), quietly():
         loaded.model = PeftModel.from_pretrained(loaded.model, weights)
+    return loaded
+
+
+def load_members(loaded: LoadedModel, weights: Path, members: int) -> LoadedModel:
+    """Load the other members of a run, which lie beside the first; return the model with its pool."""
+    from numerate.lab.models.loading import ModelPool
+    from numerate.lab.models.pretrained import plain_weights, quietly
+
+    if members == 1:
+        return loaded
+    first: Any = loaded.model
+    others = [member_folder(weights, member) for member in range(1, members)]
+    if missing := [folder for folder in others if not folder.is_dir()]:
+        raise ValueError(f"{missing[0]} is missing: expected the weights of {members} members; restore it, or train again.")
+    with quietly(), plain_weights(weights):
+        if hasattr(first, "peft_config"):
+            for member, folder in enumerate(others, 1):
+                first.load_adapter(folder, adapter_name=member_name(member))
+            first.set_adapter(member_name(0))
+            names = tuple(map(member_name, range(members)))
+            loaded.pool = ModelPool((first,), names)
+        else:
+            rest = (type(first).from_pretrained(folder, dtype=first.dtype) for folder in others)
+            loaded.pool = ModelPool((first, *rest))
     return loaded
 
 
