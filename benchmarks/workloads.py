@@ -27,7 +27,7 @@ from numerate.lab.models.loading import LoadedModel, load_model
 from numerate.lab.models.pretrained import quietly
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import load_run, trained_config
-from numerate.lab.training.run import check_run, train
+from numerate.lab.training.prepare import check_run, train
 from numerate.tokenizers import load_tokenizer
 
 WORKLOADS = ("tiny", "smollm2", "llama-1b")

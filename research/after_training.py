@@ -43,8 +43,9 @@ from numerate.lab.models.loading import LoadedModel
 from numerate.lab.models.pretrained import quietly
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.training.config import RunConfig
+from numerate.lab.training.finish import evaluated
 from numerate.lab.training.kept_runs import load_run, trained_config
-from numerate.lab.training.run import check_run, evaluated, run_data, run_examples, training_arguments
+from numerate.lab.training.prepare import check_run, run_data, run_examples, training_arguments
 from numerate.lab.wording.text import p_text
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 

@@ -537,7 +537,7 @@ def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
     loaded = SimpleNamespace(limit=lambda length: None)
     monkeypatch.setattr("numerate.lab.training.kept_runs._load_trained", lambda *_: loaded)
     monkeypatch.setattr(
-        "numerate.lab.training.run.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}]
+        "numerate.lab.training.finish.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}]
     )
     monkeypatch.setattr("numerate.cli.train._show", lambda *_: None)
     fake_run(tmp_path / "a", finished=True)

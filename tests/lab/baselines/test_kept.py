@@ -9,7 +9,7 @@ from numerate.lab.baselines import constant, kept, kept_baselines
 from numerate.lab.data import Regression
 from numerate.lab.data.settings import tested as asked_of
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import run_examples
+from numerate.lab.training.prepare import run_examples
 
 
 @pytest.fixture

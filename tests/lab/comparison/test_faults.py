@@ -37,11 +37,11 @@ from numerate.lab.comparison.executors import run_local
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.progress import NOTE
-from numerate.lab.files.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
+from numerate.lab.files.records import TEMPORARY, TRAINED, clear, locked, read_jsonl, read_state, write_json, write_state
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import TRAINED, run
+from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.lab.training.validation import Validation
 

@@ -22,7 +22,8 @@ from numerate.lab.files.progress import GridProgress
 from numerate.lab.models.encoding import SharedData, collate, encode
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import run, run_data
+from numerate.lab.training.prepare import run_data
+from numerate.lab.training.run import run
 from numerate.lab.training.stacked.fit import _Steps
 from numerate.lab.training.stacked.objective import StackedObjective
 

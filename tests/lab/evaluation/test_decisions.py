@@ -175,7 +175,7 @@ def test_only_used_settings_decide_the_hash():
 
 
 def test_a_task_without_one_number_is_refused_before_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("numerate.lab.training.run.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("numerate.lab.training.prepare.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     config = checked(RunConfig, {"task": "grounding", "model": "tiny-vlm", "decide": "median", "samples": 4})
     with pytest.raises(ValueError, match="an answer of the task 'grounding' is a box of four numbers"):
         run(config, tmp_path)

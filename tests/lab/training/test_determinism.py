@@ -21,7 +21,7 @@ FEW |= {"eval_splits": ("interpolate",), "max_new_tokens": 4, "keep_model": True
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    monkeypatch.setattr("numerate.lab.training.run.environment", dict)  # versions of all packages, which are read from files
+    monkeypatch.setattr("numerate.lab.training.prepare.environment", dict)  # versions of all packages, which are read from files
 
 
 def config(loss, **settings):

@@ -19,7 +19,8 @@ from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, load_encoder, load_model
 from numerate.lab.training.config import HEADS, RunConfig, checked
 from numerate.lab.training.heads import KINDS, QUANTILES, SIGMA, HeadedModel, bin_edges, hl_gauss_targets, with_head
-from numerate.lab.training.run import check_run, run, run_data, run_examples
+from numerate.lab.training.prepare import check_run, run_data, run_examples
+from numerate.lab.training.run import run
 
 FEW: dict[str, Any] = {"task": "regression", "steps": 2, "batch_size": 4, "train_examples": 40, "eval_examples": 6}
 FEW |= {"eval_splits": ["interpolate"], "decide": ["median", "mean", "relative"]}

@@ -16,7 +16,8 @@ from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.masks import check_term_numbers
-from numerate.lab.training.run import check_run, run, run_data
+from numerate.lab.training.prepare import check_run, run_data
+from numerate.lab.training.run import run
 
 RESULTS = r"= (\d+)\n"
 WORDS: dict[str, Any] = {"task": "word_problems", "task_settings": {"steps": 2}, "batch_size": 4, "train_examples": 16}

@@ -299,7 +299,7 @@ def test_validation_of_data_from_files(tmp_path, monkeypatch):
     assert not tuned & validation
     seen, encode_all = [], training_data
     monkeypatch.setattr(
-        "numerate.lab.training.run.training_data",
+        "numerate.lab.training.prepare.training_data",
         lambda loaded, rows, **how: seen.extend(rows) or encode_all(loaded, rows, **how),
     )
     counts = {"train_examples": 1000, "eval_examples": 9, "seed": 3}

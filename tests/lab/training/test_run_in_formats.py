@@ -19,7 +19,8 @@ from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate, load_run
-from numerate.lab.training.run import check_run, load_run_model, run, run_data, run_encoder
+from numerate.lab.training.prepare import check_run, load_run_model, run_data, run_encoder
+from numerate.lab.training.run import run
 from numerate.losses import LOSSES
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab

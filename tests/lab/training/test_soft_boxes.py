@@ -22,7 +22,7 @@ from numerate.lab.data.coordinates import CoordinateTask
 from numerate.lab.models.encoding import AnswerNumbers, SharedData
 from numerate.lab.models.loading import PIXELS, PromptEncoder, load_encoder, load_model
 from numerate.lab.training.config import RunConfig, checked
-from numerate.lab.training.run import check_run, run_data
+from numerate.lab.training.prepare import check_run, run_data
 from numerate.targets import AnswerDistribution
 from numerate.targets.soft_targets import SOFT_FIELDS
 

@@ -16,8 +16,10 @@ from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
 from numerate.lab.models.encoding import AnswerTries, SoftAnswers, collate, encode
 from numerate.lab.models.loading import load_encoder, load_model
+from numerate.lab.training.checking import soft_target
 from numerate.lab.training.config import SOFT, RunConfig, checked
-from numerate.lab.training.run import check_run, load_run_model, run, run_encoder, soft_target
+from numerate.lab.training.prepare import check_run, load_run_model, run_encoder
+from numerate.lab.training.run import run
 from numerate.targets import AnswerDistribution, Bell
 from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 

@@ -70,7 +70,7 @@ def test_the_weights_at_the_end(keep_best, tmp_path, monkeypatch):
     monkeypatch.setattr(Validation, "after", remember)
     ended = {}
     monkeypatch.setattr(
-        "numerate.lab.training.run.end_run", lambda config, task, loaded, *_: ended.update(model=loaded.model) or {}
+        "numerate.lab.training.finish.end_run", lambda config, task, loaded, *_: ended.update(model=loaded.model) or {}
     )
     run(RunConfig(**QUICK, **WATCHED | {"keep_best": keep_best, "save_every": None}), tmp_path)
     expected = kept[2 if keep_best else 6]

@@ -26,7 +26,7 @@ from numerate.lab.data.numbers import NotApplicable
 from numerate.lab.data.settings import make_task, tested
 from numerate.lab.files.records import write_json
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import run_examples
+from numerate.lab.training.prepare import run_examples
 
 FILE = "baselines.json"
 TITLES = {"constant": "constant", "boosting": "gradient boosting", "ridge": "ridge on n-grams"}

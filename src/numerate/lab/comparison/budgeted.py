@@ -45,7 +45,8 @@ from numerate.lab.files.records import jsonable, write_json
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import load_run_model, run
+from numerate.lab.training.prepare import load_run_model
+from numerate.lab.training.run import run
 from numerate.lab.training.validation import MOST
 from numerate.recommendation import recommended
 

@@ -34,7 +34,8 @@ from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, locked, naming_full_disk, read_jsonl, write_json
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, scaled
-from numerate.lab.training.run import draw_ahead, run
+from numerate.lab.training.prepare import draw_ahead
+from numerate.lab.training.run import run
 from numerate.lab.training.stacked import OWN, finish_run, run_stack, train_stack
 from numerate.lab.training.validation import chosen_figure
 

@@ -39,7 +39,7 @@ from numerate.lab.models.loading import load_encoder
 from numerate.lab.report import write_report
 from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import check_run
+from numerate.lab.training.prepare import check_run
 from numerate.lab.training.stacked import stackable
 
 TRIALS = "trials"

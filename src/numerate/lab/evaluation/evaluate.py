@@ -22,13 +22,15 @@ import numpy as np
 import torch
 
 from numerate.answers.metrics import METRICS
+from numerate.decode.model import NumberFinder
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import Example, Examples, Task
 from numerate.lab.data.picture_store import PictureStore
-from numerate.lab.evaluation.decisions import decision_record, find_distributions, number_finder, prompts, sampled_distribution
+from numerate.lab.evaluation.decisions import find_distributions, number_finder, prompts, sampled_distribution
 from numerate.lab.evaluation.derailing import LabelDigits, mark_derailed
 from numerate.lab.evaluation.likelihood import Likelihoods, has_text, likelihoods
 from numerate.lab.evaluation.missing import FALLBACK
+from numerate.lab.evaluation.pooled import AllAtOnce, OneByOne, pooled_record
 from numerate.lab.files.progress import Progress
 from numerate.lab.models.encoding import collate, encode
 from numerate.lab.models.loading import LoadedModel
@@ -112,6 +114,7 @@ def evaluate_all(
     evaluations: Sequence[Evaluation],
     *,
     stacked: bool = False,
+    members: AllAtOnce | None = None,
     batch_size: int = 128,
     max_new_tokens: int | None = None,
     samples: int = 0,
@@ -129,18 +132,21 @@ def evaluate_all(
         evaluations: what is asked of the model, or of each.
         stacked: whether ``loaded`` is a stack. Answers are those of each model alone, except for ``samples``, which are drawn for
             all of them at once.
+        members: what decides, if the models have members that are stacked. None: ``loaded``, with its pool if there is one.
         batch_size: examples per batch and model.
         max_new_tokens: most tokens of an answer. None: half as many again as the longest gold answer of the batch, plus 4.
         samples: answers to draw for each example.
-        decide: rules; with them, a record also has what :func:`numerate.lab.evaluation.decisions.decision_record` returns, and
+        decide: rules; with them, a record also has what :func:`numerate.lab.evaluation.pooled.pooled_record` returns, and
             the ``seconds`` per example that greedy answers, samples and the search took. Where an answer is a worked solution,
-            samples take the place of the search.
+            samples take the place of the search. The rest of a record is that of the first member.
         interval: level of the interval whose coverage is recorded.
         decide_width: beam width.
         bf16: compute in bfloat16.
         progress: called after each batch.
     """
     loaded.model.eval()
+    members = members or (AllAtOnce(loaded, [1] * len(evaluations)) if stacked else None)
+    every: OneByOne | AllAtOnce = members or OneByOne(loaded)
     vocab = loaded.vocab if loaded.format.has_places else NumericVocab.from_tokenizer(loaded.tokenizer)
     finder = number_finder(loaded, task, decide_width) if decide and not task.ends_in_number else None
     for evaluation in evaluations:
@@ -149,32 +155,34 @@ def evaluate_all(
                 mark_derailed(earlier, task, evaluation.label_digits)
     total = sum(len(evaluation.order) for evaluation in evaluations)
     for parts in zip_longest(*(evaluation.batches(batch_size) for evaluation in evaluations), fillvalue=()):
-        rows = [(member, *asked) for member, part in enumerate(parts) for asked in part]
-        batch = [example for *_, example in rows]
-        members = [member for member, *_ in rows] if stacked else None
+        rows = [(run, *asked) for run, part in enumerate(parts) for asked in part]
+        runs, batch = [run for run, *_ in rows], [example for *_, example in rows]
+        owners = runs if stacked else None
         limits = [limit for part in parts for limit in _limits(loaded, part, max_new_tokens)]
-        generate = partial(_generate, loaded, batch, members, limits, bf16=bf16)
         begin = time.perf_counter()
-        outputs = generate(do_sample=False, num_beams=1)
+        outputs = _generate(loaded, batch, owners, limits, bf16=bf16, do_sample=False, num_beams=1)
         seconds = {"greedy": (time.perf_counter() - begin) / len(batch)}
-        readings = list(_readings(loaded, vocab, batch, members))
+        readings = list(_readings(loaded, vocab, batch, owners))
         begin = time.perf_counter()
         drawn: list[list[str]] | list[None] = [None] * len(batch)
+        found: list[list[NumberDistribution | None]] = [[]] * len(batch)
+        draw = partial(_samples, batch, limits, samples, bf16)
         if samples:
             torch.manual_seed(evaluations[0].seed)
-            texts = generate(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
-            drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
+        if samples and decide and finder is None:  # drawing the samples is what a decision costs
+            texts = every.answers(runs, draw)
+            found = [[sampled_distribution(task, each) for each in row] for row in texts]
+            drawn = [row[0] for row in texts]
+            seconds["search"] = (time.perf_counter() - begin) / len(batch)
+        elif samples:
+            drawn = draw(loaded, range(len(batch)), owners)
             seconds["samples"] = (time.perf_counter() - begin) / len(batch)
-        begin = time.perf_counter()
-        found: list[NumberDistribution | None] = [None] * len(batch)
         if finder is not None:
-            indices, seeds = [index for _, _, index, _ in rows], [evaluations[member].seed for member, *_ in rows]
-            found = find_distributions(loaded, finder, batch, indices=indices, seed=seeds, bf16=bf16, members=members)
-        seconds["search"] = (time.perf_counter() - begin) / len(batch)
-        if decide and finder is None:  # drawing the samples is what a decision costs
-            found = [sampled_distribution(task, texts or []) for texts in drawn]
-            seconds["search"] = seconds.pop("samples")
-        for (member, split, index, example), output, (reading, likely), sampled, distribution in zip(
+            begin = time.perf_counter()
+            seeds = [(evaluations[run].seed, index) for run, _, index, _ in rows]
+            found = every.answers(runs, partial(_search, finder, batch, seeds, bf16))
+            seconds["search"] = (time.perf_counter() - begin) / len(batch)
+        for (run, split, index, example), output, (reading, likely), sampled, distributions in zip(
             rows, outputs, readings, drawn, found, strict=True
         ):
             record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
@@ -185,9 +193,9 @@ def evaluate_all(
                 record["measures"] |= _spread(task, example, sampled)
             if decide:
                 more = None if finder is None else sampled  # whose median is a decision beside those of the search
-                record |= decision_record(task, example, output, distribution, decide, interval, more)
+                record |= pooled_record(task, example, output, distributions, decide, interval, more)
                 record["seconds"] = seconds
-            enter(record, example, task, evaluations[member], loaded.pictures)
+            enter(record, example, task, evaluations[run], loaded.pictures)
         progress("evaluate", sum(len(evaluation.records) for evaluation in evaluations), total, {})
     return [[evaluation.records[key] for key in evaluation.order] for evaluation in evaluations]
 
@@ -289,6 +297,38 @@ def _limits(loaded: LoadedModel, part: Sequence[_Asked], most: int | None) -> li
         longest = max(map(len, loaded.answer_tokens([example.answer for *_, example in part])))
         most = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
     return [] if most is None else [most] * len(part)
+
+
+def _samples(
+    examples: Sequence[Example],
+    limits: Sequence[int],
+    count: int,
+    bf16: bool,
+    loaded: LoadedModel,
+    rows: Sequence[int],
+    members: Sequence[int] | None,
+) -> list[list[str]]:
+    """Return ``count`` sampled answers to each of these rows."""
+    batch, most = [examples[row] for row in rows], [limits[row] for row in rows]
+    texts = _generate(
+        loaded, batch, members, most, bf16=bf16, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=count
+    )
+    return [texts[first : first + count] for first in range(0, len(texts), count)]
+
+
+def _search(
+    finder: NumberFinder,
+    examples: Sequence[Example],
+    seeds: Sequence[tuple[int, int]],
+    bf16: bool,
+    loaded: LoadedModel,
+    rows: Sequence[int],
+    members: Sequence[int] | None,
+) -> list[NumberDistribution | None]:
+    """Return the distribution over the answers to each of these rows; members draw alike."""
+    own, indices = zip(*(seeds[row] for row in rows), strict=True)
+    batch = [examples[row] for row in rows]
+    return find_distributions(loaded, finder, batch, indices=indices, seed=own, bf16=bf16, members=members)
 
 
 def _generate(

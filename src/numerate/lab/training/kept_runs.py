@@ -37,7 +37,7 @@ def evaluate(
     config, out = plan_evaluation(folder, settings, out)
     task = make_task(config)
     check_decisions(config.decide, task, config.samples)
-    from numerate.lab.training.run import evaluated  # loads torch, after what could be wrong with the settings
+    from numerate.lab.training.finish import evaluated  # loads torch, after what could be wrong with the settings
 
     part = out / f".predictions.{config.hash}.part"
     done = recover_jsonl(part)

@@ -22,20 +22,17 @@ from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import HEADS, RunConfig
-from numerate.lab.training.run import (
+from numerate.lab.training.finish import end_run, finish, read_trained, write_trained
+from numerate.lab.training.prepare import (
     begin_run,
     check_run,
-    end_run,
     find_pictures,
-    finish,
     load_run_model,
-    read_trained,
     run_data,
     run_encoder,
     run_examples,
     training_arguments,
     validation,
-    write_trained,
 )
 from numerate.lab.training.stacked.fit import fit, loader_workers
 from numerate.lab.training.stacked.model import stack, unstack
