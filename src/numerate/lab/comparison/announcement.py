@@ -69,16 +69,24 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
     ]
 
 
-def run_announcement(config: RunConfig, task: Task, folder: Path, *, step: int = 0, budget: str = "") -> list[str]:
-    """Return the lines to print before a run; ``step`` is that of the checkpoint from which it is resumed."""
+def run_announcement(
+    config: RunConfig, task: Task, folder: Path, *, step: int = 0, steps: int | None = None, budget: str = ""
+) -> list[str]:
+    """Return the lines to print before a run.
+
+    ``step`` is that of the checkpoint from which it is resumed; ``steps`` are those of all members that are trained in turn.
+    """
     rows = config.batch_size * config.accumulation
     most = task.count("train")
     passes = config.steps * rows / (config.train_examples if most is None else min(config.train_examples, most))
-    begun = f"; resumed after step {step:,}" if step else ""
+    turns = 1 if steps is None else steps // config.steps
+    begun = f"; resumed after step {step:,}" + (f" of {steps:,}" if turns > 1 else "") if step else ""
+    each = " each" if turns > 1 else ""
     return [
         *textwrap.wrap(f"Training {config.name} on {config.task}, seed {config.seed}.", _WIDTH),
-        *_line("steps", f"{config.steps:,} of {_counted(rows, 'row')}: {passes:.3g} passes over the training rows{begun}"),
+        *_line("steps", f"{config.steps:,} of {_counted(rows, 'row')}{each}: {passes:.3g} passes over the training rows{begun}"),
         *_line("model", _model(config), None),
+        *(_line("members", _members(config, turns), None) if config.members > 1 else []),
         *_line("rows", _rows(config, task, tuned=False)),
         *_question(config, task),
         *_line("folder", str(folder), None),
@@ -138,6 +146,12 @@ def _model(cell: ModelSettings) -> str:
     origin = "built from scratch" if cell.model in BUILT else "pre-trained"
     adapter = [] if cell.adapter == "none" else [f"trained by {cell.adapter} of rank {cell.rank}"]
     return ", ".join([cell.model, *size, origin, *adapter])
+
+
+def _members(cell: RunConfig, turns: int) -> str:
+    """Return how many members a run has, and how they are trained."""
+    how = "trained as one" if turns == 1 else f"trained {'in ' if turns < cell.members else 'one after the other'}"
+    return f"{cell.members}, {how}" + (f"{turns} parts" if 1 < turns < cell.members else "") + "; their pool decides"
 
 
 def parameters(cell: ModelSettings) -> int | None:

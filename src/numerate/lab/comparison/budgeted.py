@@ -79,13 +79,15 @@ def measured(config: RunConfig, pictures: Path, limit: float = math.inf) -> Pace
         load_run_model(short, load_encoder(config.model, trust_remote_code=config.trust_remote_code).limit(config.max_length))
         from transformers import trainer  # noqa: F401
     trained: list[float] = []  # when each step ended
+    turns = 1  # of members that are trained one after the other
     tested = (0, 0.0)  # answers, and when the last of them came
 
-    def watched(stage: str, done: int, *_: object) -> None:
-        nonlocal tested
+    def watched(stage: str, done: int, total: int, _: object) -> None:
+        nonlocal tested, turns
         now = time.perf_counter()
         if stage == "train":
             trained.append(now)
+            turns = total // steps
         elif stage == "evaluate" and done:
             tested = done, now
         if now - called > limit and (len(trained) > 1 or stage == "evaluate"):
@@ -101,7 +103,7 @@ def measured(config: RunConfig, pictures: Path, limit: float = math.inf) -> Pace
     answer = (answered - trained[-1]) / count if count else step
     if config.validate_every is not None:
         step += answer * min(MOST, config.eval_examples) / config.validate_every
-    return Pace(max(0.0, trained[0] - begin - step) + end - answered, step, answer)
+    return Pace(max(0.0, trained[0] - begin - step) + end - answered, step * turns, answer)
 
 
 def _paces(

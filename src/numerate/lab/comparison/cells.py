@@ -31,9 +31,10 @@ from numerate.lab.evaluation.evaluate import summarize
 from numerate.lab.evaluation.missing import figure_text, gold_answers, with_fallback
 from numerate.lab.files.environment import environment
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import RESULT, TRAINED, locked, naming_full_disk, read_jsonl, write_json
+from numerate.lab.files.records import RESULT, locked, naming_full_disk, read_jsonl, write_json
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, scaled
+from numerate.lab.training.finish import is_trained
 from numerate.lab.training.prepare import draw_ahead
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import OWN, finish_run, run_stack, train_stack
@@ -69,7 +70,7 @@ def run_cells(
     With ``wait``, locks are waited for. A stack that does not fit into memory is run in halves.
     """
     with locked_cells(configs, folder, wait=wait) as (mine, others):
-        trained = [config for config in mine if (cell_folder(folder, config) / TRAINED).is_file()]
+        trained = [config for config in mine if is_trained(config, cell_folder(folder, config))]
         for config in trained:
             finish_run(config, cell_folder(folder, config), pictures=folder / PICTURES)
         _in_halves(run_stack, [config for config in mine if config not in trained], folder, progress)
@@ -84,7 +85,7 @@ def train_cells(
     :func:`run_cells` evaluates them.
     """
     with locked_cells(configs, folder, wait=wait) as (mine, others):
-        untrained = [config for config in mine if not (cell_folder(folder, config) / TRAINED).is_file()]
+        untrained = [config for config in mine if not is_trained(config, cell_folder(folder, config))]
         _in_halves(train_stack, untrained, folder, progress)
     return others
 

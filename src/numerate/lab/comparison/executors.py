@@ -24,7 +24,7 @@ from numerate.lab.files.records import RESULT, write_bytes
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
-from numerate.lab.training.stacked import stackable, stacks
+from numerate.lab.training.stacked import most_stacked, stackable, stacks
 
 OnDone = Callable[[RunConfig, Exception | None], object]
 IsOver = Callable[[], bool] | None
@@ -35,7 +35,6 @@ class OutOfTime(BaseException):
     """Raised within a run that is abandoned: not a failure, and not for the run to handle."""
 
 
-_MOST, _MOST_ON_CPU = 128, 16  # runs of a stack
 _POLL_SECONDS = 0.5  # between checks of the time limit
 
 
@@ -255,8 +254,9 @@ def _jobs(cells: Sequence[RunConfig], processes: int, *, stacked: bool, by_seed:
         seeds = [[cell for cell in cells if cell.seed == seed] for seed in dict.fromkeys(cell.seed for cell in cells)]
         return [job for mine in seeds for job in _jobs(mine, 1, stacked=True)]
     together = [cell for cell in cells if stackable(cell)]
-    share = len(together) if torch.cuda.is_available() else -(-len(together) // processes)
-    size = max(1, min(_MOST if torch.cuda.is_available() else _MOST_ON_CPU, share))
+    models = sum(cell.members for cell in together)
+    share = models if torch.cuda.is_available() else -(-models // processes)
+    size = max(1, min(most_stacked(), share))
     jobs = [*stacks(together, size), *([cell] for cell in cells if not stackable(cell))]
     return sorted(jobs, key=len, reverse=True)
 

@@ -303,7 +303,7 @@ def _delete_run(folder: Path) -> None:
     """
     (folder / RESULT).unlink(missing_ok=True)
     clear(folder)
-    for path in [*(folder / name for name in ("model", "images", "tensorboard")), *folder.glob("eval-*")]:
+    for path in [*(folder / name for name in ("model", "members", "images", "tensorboard")), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)
     for name in ("predictions.jsonl", "baselines.json", "curve.jsonl", "environment.json", "config.json"):
         (folder / name).unlink(missing_ok=True)

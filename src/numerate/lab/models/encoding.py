@@ -296,14 +296,17 @@ def training_data(
     batches: int,
     seed: int,
     max_length: int,
+    drawn: int | None = None,
     soft: RowMaker | None = None,
     shared: SharedData | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.
 
     Order and length are those of the labels themselves, with ``soft`` labels too. Rows without pictures are taken from
-    ``shared``, if it has them, and added to it.
+    ``shared``, if it has them, and added to it. ``seed`` decides the order; ``drawn`` is the seed that chose the examples, if it
+    is another.
     """
+    drawn = seed if drawn is None else drawn
 
     def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         return row if soft is None else soft.row(row, example, position)
@@ -314,7 +317,7 @@ def training_data(
             if shared is None:
                 example = examples[index]
                 return answered(encode(loaded, [example])[0], example, position)
-            if (key := (seed, index)) not in shared.recent:  # runs with one seed see the same rows in a step
+            if (key := (drawn, index)) not in shared.recent:  # runs with one seed see the same rows in a step
                 example = examples[index]
                 shared.recent[key] = encode(loaded, [example])[0], example
                 if len(shared.recent) > _RECENT:
@@ -323,9 +326,9 @@ def training_data(
 
         return _Ordered(training_order([1] * len(examples), batch_size, batches, seed), built), 0
     known = {} if shared is None else shared.fitting
-    if seed not in known:
-        known[seed] = fitting_rows(loaded, examples, max_length)
-    fitting = known[seed]
+    if drawn not in known:
+        known[drawn] = fitting_rows(loaded, examples, max_length)
+    fitting = known[drawn]
     order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
     return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(examples) - len(fitting)
 

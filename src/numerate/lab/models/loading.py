@@ -260,6 +260,14 @@ def load_model(
     return LoadedModel(**vars(encoder), model=model if adapter == "none" else _adapted(model, rank))
 
 
+def fresh_adapter(loaded: LoadedModel, rank: int, seed: int) -> LoadedModel:
+    """Return a model with a new adapter in place of its own, on the same frozen weights."""
+    torch.manual_seed(seed)
+    peft: Any = loaded.model
+    with quietly():
+        return LoadedModel(**{**vars(loaded), "model": _adapted(peft.unload(), rank)})
+
+
 def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder:
     """Load the tokenizer or processor of a model, without its weights."""
     if name == "smollm2":

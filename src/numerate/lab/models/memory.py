@@ -10,6 +10,7 @@ from numerate.lab.models.names import BUILT, Adapter
 from numerate.lab.models.pretrained import count_parameters
 from numerate.lab.models.settings import ModelSettings
 
+_WEIGHT = 4  # bytes of a weight
 _TRAINED = 16  # bytes of a trained weight: itself, its gradient and the two moments of AdamW, in float32
 _GIB = 1 << 30
 
@@ -25,13 +26,19 @@ def least_bytes(parameters: int, adapter: Adapter, *, bf16: bool) -> int:
     return int(parameters * frozen.get(adapter, _TRAINED))
 
 
-def check_memory(config: ModelSettings) -> None:
-    """Raise if the weights of a pre-trained model, their gradients and the optimizer's state exceed the available memory."""
+def check_memory(config: ModelSettings, members: int = 1) -> None:
+    """Raise if the weights of a pre-trained model, their gradients and the optimizer's state exceed the available memory.
+
+    So do the weights of all ``members`` when they are evaluated, unless they are adapters of one model.
+    """
     if config.model in BUILT:
         return
     count = count_parameters(config.model, trust_remote_code=config.trust_remote_code)
     where, memory = _memory()
-    if count is None or memory is None or (need := least_bytes(count, config.adapter, bf16=config.bf16)) <= memory:
+    if count is None or memory is None:
+        return
+    need = max(least_bytes(count, config.adapter, bf16=config.bf16), _WEIGHT * count * members if config.adapter == "none" else 0)
+    if need <= memory:
         return
     lora = least_bytes(count, "lora", bf16=config.bf16)
     remedies = [

@@ -19,7 +19,7 @@ from numerate.lab.data.readers import data_file, default_task
 from numerate.lab.data.row_reader import data_name
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress, in_words, roughly
-from numerate.lab.files.records import RESULT, RUNS, TRAINED, alone, check_writable, claim, read_jsonl, run_folder
+from numerate.lab.files.records import RESULT, RUNS, alone, check_writable, claim, read_jsonl, run_folder
 from numerate.lab.prediction.predict import MOST_HELD_OUT, keep_calibration
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
 from numerate.lab.training.config import SOFT, RunConfig, checked, read_yaml
@@ -117,8 +117,10 @@ def train(
             chosen, fitted = _fitted(chosen, time, task, folder, say)
 
         def announce(task: Task) -> None:
-            step = _last_step(folder) if resume else 0
-            for line in run_announcement(chosen, task, folder, step=step, budget=fitted):
+            from numerate.lab.training.run import last_step
+
+            step, steps = last_step(chosen, folder)
+            for line in run_announcement(chosen, task, folder, step=step if resume else 0, steps=steps, budget=fitted):
                 say(line)
 
         how: dict[str, Any] = {"resume": resume, "interruption": interruption, "on_task": announce, "progress": progress}
@@ -199,18 +201,22 @@ def _interruptible(folder: Path) -> Iterator[Interruption]:
         with Interruption() as interruption:
             yield interruption
     except KeyboardInterrupt:
-        left = "its calibration" if (folder / RESULT).is_file() else "its evaluation" if (folder / TRAINED).is_file() else ""
-        step, steps = _last_step(folder), _steps_begun(folder) or 0
+        step, steps, trained = _last_step(folder)
+        left = "its calibration" if (folder / RESULT).is_file() else "its evaluation" if trained else ""
         number = interruption.caught or signal.SIGINT  # raised by a callback
         raise InterruptedTraining(folder, steps if left else step, steps, number, left) from None
 
 
-def _last_step(folder: Path) -> int:
-    """Return the step of the last checkpoint of a run; 0 if there is none."""
-    from numerate.lab.training.trainer import last_checkpoint
+def _last_step(folder: Path) -> tuple[int, int, bool]:
+    """Return the step of the last checkpoint of a run, 0 if there is none, its steps, and whether it is trained."""
+    from numerate.lab.training.finish import is_trained
+    from numerate.lab.training.run import last_step
 
-    saved = last_checkpoint(folder / "checkpoints")
-    return 0 if saved is None else int(saved.name.rpartition("-")[2])
+    try:
+        config = checked(RunConfig, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return 0, 0, False
+    return *last_step(config, folder), is_trained(config, folder)
 
 
 def default_folder(config: RunConfig) -> Path:

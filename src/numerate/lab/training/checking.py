@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -12,7 +13,7 @@ from numerate.lab.data.settings import DataSettings, make_task
 from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.models.names import NAMED, SEEING, check_model_name
-from numerate.lab.training.config import RunConfig, TrainingSettings
+from numerate.lab.training.config import HEADS, RunConfig, TrainingSettings
 
 if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution
@@ -35,10 +36,33 @@ def check_task(config: RunConfig, task: Task, *, sees: bool | None) -> None:
     """
     _check_rows(config, task)
     check_decisions(config.decide, task, config.samples)
+    if config.members > 1:
+        _check_members(config, task)
     if sees is False and task.examples("train", 1)[0].picture is not None:
         raise ValueError(
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
             "model, such as tiny-vlm."
+        )
+
+
+def _check_members(config: RunConfig, task: Task) -> None:
+    """Raise if several members cannot be trained, or nothing would be decided from their pool."""
+    where = f"members={config.members}"
+    if config.loss in HEADS:
+        raise ValueError(
+            f"{where} is not supported for loss={config.loss!r}, whose runs keep no weights: expected members=1, or a loss of "
+            "numbers that are written."
+        )
+    if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        raise ValueError(
+            f"{where} is trained by one process, and {processes} are launched: start it without a launcher, or train runs with "
+            "members=1, one seed at a time."
+        )
+    if not config.decide:
+        check_decisions(("median",), task, max(2, config.samples))
+        raise ValueError(
+            f"{where} has no decide, and greedy answers cannot be pooled: expected a rule that decides from the pool, such as "
+            "--set decide=median, or mode for exact answers."
         )
 
 

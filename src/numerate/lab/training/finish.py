@@ -14,12 +14,12 @@ from numerate.lab.data.settings import tested
 from numerate.lab.evaluation.derailing import LabelDigits, label_digits
 from numerate.lab.evaluation.evaluate import Evaluation, Record, evaluate
 from numerate.lab.evaluation.missing import middle_label
+from numerate.lab.evaluation.pooled import AllAtOnce
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, clear, read_state, write_json, write_jsonl, write_state
-from numerate.lab.models.encoding import (
-    cut_note,
-)
+from numerate.lab.models.encoding import cut_note
 from numerate.lab.models.loading import LoadedModel, PromptEncoder
+from numerate.lab.models.names import BUILT, member_name
 from numerate.lab.models.questions import asked
 from numerate.lab.training.config import HEADS, RunConfig, TrainingSettings
 from numerate.lab.training.heads import head_records
@@ -54,6 +54,12 @@ def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelF
         evaluation = Evaluation(tested(config, task), config.seed, options.pop("images", None), digits, middle)
         return head_records(loaded, task, evaluation, config, bf16=config.bf16, **options)
     examples, settings = tested(config, task), {**config.answering, "bf16": config.bf16}
+    if loaded.pool is not None and loaded.pool.adapters is None and loaded.name in BUILT:
+        from numerate.lab.training.stacked.model import stack  # the package of stacked runs imports this module
+
+        members = stack([LoadedModel(**{**vars(loaded), "model": model, "pool": None}) for model in loaded.pool.models])
+        members.to(loaded.model.device).model.eval()
+        options["members"] = AllAtOnce(members, [loaded.pool.size])
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 
 
@@ -70,7 +76,7 @@ def end_run(
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
         base = {} if config.adapter == "none" else {"model": config.model, "seed": config.seed}
-        settings, questions = {**config.used, "label": config.name}, asked(task, config.data, loaded, base)
+        settings, questions = {**config.used, "label": config.name}, asked(task, config.data, loaded, base, config.members)
         save_model(loaded, folder / "model", model_card(settings, records, task, questions), questions)
     result = {
         "hash": config.hash,
@@ -94,16 +100,30 @@ def end_run(
     return result
 
 
-def write_trained(loaded: LoadedModel, cost: dict[str, Any], folder: Path) -> None:
-    """Keep the trained weights and the cost of a run that is not evaluated yet."""
-    write_state(folder / TRAINED, {"weights": _trained_weights(loaded), "cost": cost})
+def trained_file(config: RunConfig, folder: Path, member: int = 0) -> Path:
+    """Return where the trained weights of a run, or of one of its members, are kept until it is finished."""
+    return folder / TRAINED if config.members == 1 else folder / "checkpoints" / f"member-{member}.pt"
 
 
-def read_trained(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
-    """Load the weights that :func:`write_trained` kept into the model that the run began with; return the cost."""
-    saved, weights = read_state(folder / TRAINED), _trained_weights(loaded)
+def is_trained(config: RunConfig, folder: Path) -> bool:
+    """Return whether the trained weights of all members of a run are kept."""
+    return all(trained_file(config, folder, member).is_file() for member in range(config.members))
+
+
+def write_trained(loaded: LoadedModel, cost: dict[str, Any], file: Path) -> None:
+    """Keep the trained weights and the cost of a run that is not evaluated yet, or of a member."""
+    write_state(file, {"weights": _trained_weights(loaded), "cost": cost})
+
+
+def read_trained(loaded: LoadedModel, file: Path, *, adapter: str = member_name(0)) -> dict[str, Any]:
+    """Load the weights that :func:`write_trained` kept into the model that the run began with; return the cost.
+
+    They are loaded into an ``adapter`` of another name, if it is the active one.
+    """
+    saved, weights = read_state(file), _trained_weights(loaded)
+    weights = {name.replace(f".{adapter}.", f".{member_name(0)}."): weight for name, weight in weights.items()}
     if missing := weights.keys() - saved["weights"].keys():
-        raise ValueError(f"{folder / TRAINED} has no weight {min(missing)!r}: delete it, and the run is trained again.")
+        raise ValueError(f"{file} has no weight {min(missing)!r}: delete it, and the run is trained again.")
     for name, weight in weights.items():
         weight.copy_(saved["weights"][name])
     return dict(saved["cost"])
@@ -145,7 +165,9 @@ def _soft_notes(config: TrainingSettings, task: Task) -> list[str]:
 
 def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
     """Return a warning about weights that are not finite: the Trainer logs such losses as zeros, and answers are nonsense."""
-    if all(bool(weight.isfinite().all()) for weight in loaded.model.parameters() if weight.is_floating_point()):
+    models = (loaded.model,) if loaded.pool is None else loaded.pool.models
+    weights = (weight for model in models for weight in model.parameters() if weight.is_floating_point())
+    if all(bool(weight.isfinite().all()) for weight in weights):
         return []
     how = f"learning_rate={config.learning_rate:g}, bf16={config.bf16}"
     return [

@@ -27,7 +27,7 @@ from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answ
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
 from numerate.lab.models.loading import LoadedModel
-from numerate.lab.models.names import NAMED
+from numerate.lab.models.names import NAMED, member_folder
 from numerate.lab.models.pretrained import quietly
 from numerate.lab.models.questions import ASKED
 from numerate.lab.training.config import CROSS_ENTROPY, run_name
@@ -45,13 +45,28 @@ def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str,
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     with quietly(), saving():
-        loaded.model.save_pretrained(part)
+        _save_weights(loaded, part)
         (loaded.processor or loaded.tokenizer).save_pretrained(part)
     write_text(part / "README.md", card)
     if asked is not None:
         write_json(part / ASKED, asked)
     shutil.rmtree(folder, ignore_errors=True)
     part.replace(folder)
+
+
+def _save_weights(loaded: LoadedModel, folder: Path) -> None:
+    """Save the weights of a model, or of the members of a pool: the first in the folder itself, the others below it."""
+    model, pool = loaded.model, loaded.pool
+    if pool is None or pool.adapters is None:
+        for member, own in enumerate((model,) if pool is None else pool.models):
+            own.save_pretrained(member_folder(folder, member))
+        return
+    for member, name in enumerate(pool.adapters):
+        model.save_pretrained(folder, selected_adapters=[name])  # peft puts all but "default" into a folder of their name
+        if member:
+            target = member_folder(folder, member)
+            target.parent.mkdir(exist_ok=True)
+            (folder / name).rename(target)
 
 
 def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Task, asked: Mapping[str, Any] | None = None) -> str:

@@ -31,6 +31,7 @@ from numerate.lab.models.encoding import (
 )
 from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder, load_model
 from numerate.lab.models.memory import check_memory
+from numerate.lab.models.names import member_folder
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.checking import check_task, run_format, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, HEADS, RunConfig, TrainingSettings
@@ -49,11 +50,11 @@ def run_encoder(config: RunConfig, task: Task) -> PromptEncoder:
     return encoder.write(run_format(config, task))
 
 
-def load_run_model(config: ModelSettings, encoder: PromptEncoder) -> LoadedModel:
-    """Return the model that a run begins with."""
+def load_run_model(config: ModelSettings, encoder: PromptEncoder, seed: int | None = None) -> LoadedModel:
+    """Return the model that a run begins with; ``seed`` of its random weights, if it is not that of the run."""
     return load_model(
         config.model,
-        seed=config.seed,
+        seed=config.seed if seed is None else seed,
         # Trained weights stay in float32; frozen weights below an adapter need not.
         dtype=torch.bfloat16 if config.bf16 and config.adapter != "none" else torch.float32,
         adapter=config.adapter,
@@ -66,7 +67,7 @@ def load_run_model(config: ModelSettings, encoder: PromptEncoder) -> LoadedModel
 def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     check_task(config, task, sees=encoder.sees)
-    check_memory(config)
+    check_memory(config, config.members)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config.term_numbers, task, encoder.format)
@@ -125,8 +126,9 @@ def draw_ahead(configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder,
     asked_about: list[Example] = []
     for config in configs:
         examples = run_examples(config, task)
-        order = training_order([1] * len(examples), config.batch_size, _batches(config), config.seed)
-        seen += [examples[index] for index in dict.fromkeys(order)]
+        for member in range(config.members):
+            order = training_order([1] * len(examples), config.batch_size, _batches(config), config.member_seed(member))
+            seen += [examples[index] for index in dict.fromkeys(order)]
         if config.validate_every is not None:
             seen += validation_examples(task, min(MOST, config.eval_examples), config.seed)["interpolate"]
         asked_about += [example for rows in tested(config, task).values() for example in rows]
@@ -135,9 +137,11 @@ def draw_ahead(configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder,
 
 
 def run_data(
-    config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData | None = None
+    config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData | None = None, *, member: int = 0
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows that a run trains on, in order, and how many examples were left out because they are too long.
+
+    Members have the same rows in other orders, with other draws of soft labels.
 
     ``shared`` has what other runs on the same task and model have made; this one adds to it.
     """
@@ -153,13 +157,14 @@ def run_data(
             tries[key] = AnswerTries(loaded, target, with_label=fixed)
         if shared is not None:
             tries[key].expect(examples)
-        soft = SoftAnswers(tries[key], config.soft.path, config.seed)
+        soft = SoftAnswers(tries[key], config.soft.path, config.member_seed(member))
     rows, too_long = training_data(
         loaded,
         examples,
         batch_size=config.batch_size,
         batches=_batches(config),
-        seed=config.seed,
+        seed=config.member_seed(member),
+        drawn=config.seed,
         max_length=config.max_length,
         soft=soft,
         shared=shared,
@@ -197,6 +202,11 @@ def training_arguments(config: TrainingSettings, *, bf16: bool) -> dict[str, Any
     }
 
 
+def member_checkpoints(config: RunConfig, folder: Path, member: int) -> Path:
+    """Return where the checkpoints of a member are while it is trained."""
+    return folder / "checkpoints" / (f"member-{member}" if config.members > 1 else "")
+
+
 def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *, stacked: bool = False) -> Validation | None:
     """Return the validation of a run while it trains, or of the runs of a stack; None if there is none."""
     first = configs[0]
@@ -218,22 +228,26 @@ def train(
     objective: NumericObjective | None,
     folder: Path,
     *,
+    member: int = 0,
     resume: bool = True,
     interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
-    """Train the model in place; return the cost."""
+    """Train the model in place, which is that of a member; return the cost."""
     from numerate.lab.training.trainer import fit, last_checkpoint
 
-    data, too_long = run_data(config, task, loaded)
-    checkpoints = folder / "checkpoints"
-    arguments = training_arguments(config, bf16=config.bf16) | {"output_dir": str(checkpoints)}
+    data, too_long = run_data(config, task, loaded, member=member)
+    checkpoints = member_checkpoints(config, folder, member)
+    seed = config.member_seed(member)
+    arguments = training_arguments(config, bf16=config.bf16) | {"seed": seed, "data_seed": seed, "output_dir": str(checkpoints)}
+    own = member_folder(folder, member)
+    own.mkdir(parents=True, exist_ok=True)
     cost = fit(
         loaded,
         data,
         objective,
         arguments,
-        folder,
+        own,
         tensorboard=config.tensorboard,
         checkpoint=last_checkpoint(checkpoints) if resume else None,
         validation=validation([config], task, loaded),

@@ -7,7 +7,8 @@ predictions.jsonl               one line per test example
 checkpoints/                    to resume from, if requested or interrupted; deleted when the run is finished
 trained.pt                      weights of a run that is trained and not evaluated yet; likewise
 pictures/                       what a visual task has drawn, unless runs share it; deleted when the run is finished
-model/                          the trained weights with a model card, if requested
+model/                          the trained weights with a model card, if requested; the first member, with the others in members/
+members/                        of a run with several: the learning curves of the others
 result.json                     written last: a run without it is not finished
 """
 
@@ -17,15 +18,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from numerate.lab.data import Task
 from numerate.lab.data.settings import make_task
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import RESULT, TRAINED, is_first_process
+from numerate.lab.files.records import RESULT, is_first_process, read_state
+from numerate.lab.models.loading import LoadedModel, PromptEncoder
 from numerate.lab.training.config import HEADS, RunConfig
-from numerate.lab.training.finish import finish, read_trained, write_trained
+from numerate.lab.training.finish import finish, read_trained, trained_file, write_trained
 from numerate.lab.training.heads import with_head
-from numerate.lab.training.prepare import begin_run, check_run, find_pictures, load_run_model, run_encoder, run_examples, train
+from numerate.lab.training.members import as_pool, train_in_turn
+from numerate.lab.training.prepare import (
+    begin_run,
+    check_run,
+    find_pictures,
+    load_run_model,
+    member_checkpoints,
+    run_encoder,
+    run_examples,
+    train,
+)
+from numerate.lab.training.stacked.train import checkpoint_file, places, stack_parts, stackable, train_as_one
+from numerate.objective import NumericObjective
 
 
 def run(
@@ -54,13 +70,17 @@ def run(
     begin_run(config, folder)
     on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
+    how: dict[str, Any] = {"resume": resume, "interruption": interruption, "progress": progress}
+    if config.members > 1:
+        loaded, cost = _members(config, task, encoder, objective, folder, **how)
+        if interruption is not None:
+            interruption.check()
+        return finish(config, task, loaded, cost, folder, progress=progress)
     loaded = load_run_model(config, encoder)
     if config.loss in HEADS:
         loaded = with_head(loaded, config.loss, task, run_examples(config, task), config.seed, **config.loss_settings)
-    if resume and (folder / TRAINED).is_file():
-        cost = read_trained(loaded, folder)
-    else:
-        cost = train(config, task, loaded, objective, folder, resume=resume, interruption=interruption, progress=progress)
+    file = trained_file(config, folder)
+    cost = read_trained(loaded, file) if resume and file.is_file() else train(config, task, loaded, objective, folder, **how)
     if not is_first_process():
         return {}
     try:
@@ -69,5 +89,35 @@ def run(
         return finish(config, task, loaded, cost, folder, progress=progress)
     except KeyboardInterrupt:
         if interruption is not None and not (folder / RESULT).is_file():
-            write_trained(loaded, cost, folder)
+            write_trained(loaded, cost, file)
         raise
+
+
+def last_step(config: RunConfig, folder: Path) -> tuple[int, int]:
+    """Return the step of the last checkpoint of a run, 0 if there is none, and its steps, as its progress counts them."""
+    if config.members == 1 or not stackable(config):
+        from numerate.lab.training.trainer import last_saved_step
+
+        trained = [config.members > 1 and trained_file(config, folder, member).is_file() for member in range(config.members)]
+        saved = 0 if all(trained) else last_saved_step(member_checkpoints(config, folder, sum(trained)))
+        return sum(trained) * config.steps + saved, config.members * config.steps
+    parts = stack_parts(places([config], [None], [folder]))
+    left = [part for part in parts if not all(place.file.is_file() for place in part)]
+    done = (len(parts) - len(left)) * config.steps
+    if left and (file := checkpoint_file(left[0])).is_file():
+        done += read_state(file)["step"]
+    return done, len(parts) * config.steps
+
+
+def _members(
+    config: RunConfig, task: Task, encoder: PromptEncoder, objective: NumericObjective | None, folder: Path, **how: Any
+) -> tuple[LoadedModel, dict[str, Any]]:
+    """Return the trained model of a run with its pool, and the cost."""
+    if stackable(config):
+        trained = train_as_one(task, encoder, places([config], [objective], [folder]), **how)
+        loaded, cost = as_pool(trained.models, trained.costs)
+    else:
+        loaded, cost = train_in_turn(config, task, encoder, objective, folder, **how)
+    if torch.cuda.is_available() and loaded.model.device.type == "cpu":
+        loaded.to("cuda")
+    return loaded, cost

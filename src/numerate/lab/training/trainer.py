@@ -40,6 +40,12 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max((mark.parent for mark in folder.glob(f"checkpoint-*/{_WHOLE}")), key=_step_of, default=None)
 
 
+def last_saved_step(folder: Path) -> int:
+    """Return the step of the last checkpoint; 0 if there is none."""
+    checkpoint = last_checkpoint(folder)
+    return 0 if checkpoint is None else _step_of(checkpoint)
+
+
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 

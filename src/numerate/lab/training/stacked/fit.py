@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from numerate.decode.rows import any_shape
+from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import cut_curve, jsonable, read_state, write_state
 from numerate.lab.models.built import scaled
@@ -90,6 +91,7 @@ def fit(
     *,
     checkpoint: Path | None = None,
     validation: Validation | None = None,
+    interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """Train the stack in place, and return the cost of each run.
@@ -103,6 +105,7 @@ def fit(
         curves: where each run's learning curve is written.
         checkpoint: file to resume from, if it exists, and to write to every ``save_steps``. None: no checkpoints.
         validation: of the runs, while they are trained.
+        interruption: a signal that it catches before the last step ends training with a checkpoint and a KeyboardInterrupt.
         progress: called after each step.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -138,9 +141,14 @@ def fit(
         if validation is not None and validation.due(step, steps):
             curve.write(step, validation.after(step))
         curve.end_step(step, batches[0]["tokens"], norms, used_rates)
-        if checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps:
+        due = checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps
+        if checkpoint is not None and due:
             _save(checkpoint, step, model, optimizer, schedule, curve, validation)
         progress("train", step, steps, curve.latest)
+        if interruption is not None and interruption.caught is not None and step < steps:
+            if checkpoint is not None and not due:
+                _save(checkpoint, step, model, optimizer, schedule, curve, validation)
+            raise KeyboardInterrupt
     if validation is not None:
         validation.restore()
     seconds = time.perf_counter() - curve.began

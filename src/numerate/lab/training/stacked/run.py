@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,62 +14,15 @@ from numerate.lab.data.settings import make_task, tested
 from numerate.lab.evaluation.derailing import label_digits
 from numerate.lab.evaluation.evaluate import Evaluation, evaluate_all
 from numerate.lab.evaluation.missing import middle_label
+from numerate.lab.evaluation.pooled import AllAtOnce
 from numerate.lab.files.progress import Progress
-from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel
-from numerate.lab.models.names import BUILT
-from numerate.lab.training.config import HEADS, RunConfig
-from numerate.lab.training.finish import end_run, finish, read_trained, write_trained
-from numerate.lab.training.prepare import (
-    begin_run,
-    check_run,
-    find_pictures,
-    load_run_model,
-    run_data,
-    run_encoder,
-    run_examples,
-    training_arguments,
-    validation,
-)
-from numerate.lab.training.stacked.fit import fit, loader_workers
-from numerate.lab.training.stacked.model import stack, unstack
-from numerate.lab.training.stacked.objective import StackedObjective
-
-OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed", "learning_rate"})
-"""Settings in which the runs of a stack may differ."""
-
-_OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
-
-
-def stackable(config: RunConfig) -> bool:
-    """Return whether a run can be part of a stack."""
-    weighted = config.term_numbers != "all" or config.number_weight != 1
-    return (
-        config.model in BUILT
-        and config.adapter == "none"
-        and not config.tensorboard
-        and not weighted
-        and config.loss not in HEADS
-    )
-
-
-def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:
-    """Return the runs in stacks of up to ``most`` that differ only in the settings ``OWN``; runs with one loss are neighbours."""
-    by_settings: dict[str, list[RunConfig]] = {}
-    for config in configs:
-        by_settings.setdefault(json.dumps(config.model_dump(mode="json", exclude=set(OWN)), sort_keys=True), []).append(config)
-    found = []
-    for group in by_settings.values():
-        group.sort(key=_kind)
-        parts = -(-len(group) // most)  # of about equal size
-        found += [group[len(group) * k // parts : len(group) * (k + 1) // parts] for k in range(parts)]
-    return found
-
-
-def _kind(config: RunConfig) -> str:
-    """Return what the objective of a run depends on, but for its weight."""
-    soft = None if config.soft is None else config.soft.path
-    return json.dumps([config.model_dump(mode="json", include=set(_OBJECTIVE)), soft], sort_keys=True)
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.finish import end_run, finish, trained_file, write_trained
+from numerate.lab.training.members import Cost, as_pool, read_members
+from numerate.lab.training.prepare import begin_run, check_run, find_pictures, run_encoder, run_examples
+from numerate.lab.training.stacked.model import stack
+from numerate.lab.training.stacked.train import Stack, places, train_as_one
 
 
 def run_stack(
@@ -86,25 +36,27 @@ def run_stack(
 
     Batches, objectives, steps and answers are those of one run at a time, up to rounding; ``samples`` are other draws. Times are
     each run's share. With ``save_every``, an interrupted stack continues where it was saved, if its runs are the same.
-    ``pictures`` is a folder in which other runs keep what they draw too.
+    ``pictures`` is a folder in which other runs keep what they draw too. The members of all runs are in the stack.
     """
-    trained = _train(configs, folders, pictures, progress)
+    task, trained, runs = _train(configs, folders, pictures, progress)
     begin = time.perf_counter()
-    examples = [run_examples(config, trained.task) for config in configs]
-    labels = [(label_digits(trained.task, own), middle_label(trained.task, own)) for own in examples]
+    examples = [run_examples(config, task) for config in configs]
+    labels = [(label_digits(task, own), middle_label(task, own)) for own in examples]
     evaluations = [
-        Evaluation(tested(config, trained.task), config.seed, folder, *own)
+        Evaluation(tested(config, task), config.seed, folder, *own)
         for config, folder, own in zip(configs, folders, labels, strict=True)
     ]
-    options = {**configs[0].answering, "bf16": configs[0].bf16}
-    records = evaluate_all(trained.stacked, trained.task, evaluations, stacked=True, progress=progress, **options)
+    options: dict[str, Any] = {**configs[0].answering, "bf16": configs[0].bf16}
+    firsts = trained.whole
+    if len(trained.models) > len(runs):
+        firsts = stack([loaded for loaded, _ in runs]).to(trained.whole.model.device)
+        options["members"] = AllAtOnce(trained.whole, [config.members for config in configs])
+    records = evaluate_all(firsts, task, evaluations, stacked=True, progress=progress, **options)
     seconds = (time.perf_counter() - begin) / len(configs)
-    results = []
-    for index, (config, folder) in enumerate(zip(configs, folders, strict=True)):
-        loaded = unstack(trained.stacked, index, trained.single[index])
-        cost = trained.costs[index] | {"eval_seconds": seconds}
-        results.append(end_run(config, trained.task, loaded, records[index], labels[index], cost, folder))
-    return results
+    return [
+        end_run(config, task, loaded, own, facts, cost | {"eval_seconds": seconds}, folder)
+        for config, (loaded, cost), own, facts, folder in zip(configs, runs, records, labels, folders, strict=True)
+    ]
 
 
 def train_stack(
@@ -115,10 +67,10 @@ def train_stack(
     progress: Progress = lambda *_: None,
 ) -> None:
     """Train runs as one, and write the weights of each to its folder, for :func:`finish_run`."""
-    trained = _train(configs, folders, pictures, progress)
-    for index, folder in enumerate(folders):
-        loaded = unstack(trained.stacked, index, trained.single[index])
-        write_trained(loaded, trained.costs[index], folder)
+    _, _, runs = _train(configs, folders, pictures, progress)
+    for config, (loaded, cost), folder in zip(configs, runs, folders, strict=True):
+        if config.members == 1:
+            write_trained(loaded, cost, trained_file(config, folder))
 
 
 def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
@@ -126,19 +78,14 @@ def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None)
     task = make_task(config)
     encoder = run_encoder(config, task)
     encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
-    loaded = load_run_model(config, encoder)
-    return finish(config, task, loaded, read_trained(loaded, folder), folder)
+    loaded, cost = read_members(config, encoder, folder)
+    return finish(config, task, loaded, cost, folder)
 
 
-@dataclass(frozen=True)
-class _Trained:
-    task: Task
-    stacked: LoadedModel
-    single: list[LoadedModel]
-    costs: list[dict[str, Any]]
-
-
-def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path | None, progress: Progress) -> _Trained:
+def _train(
+    configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path | None, progress: Progress
+) -> tuple[Task, Stack, list[tuple[LoadedModel, Cost]]]:
+    """Return the task, the stack, and of each run the model with its pool, and the cost."""
     first = configs[0]
     task = make_task(first)
     encoder = run_encoder(first, task)
@@ -146,22 +93,7 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)
     find_pictures(configs, task, encoder, folders[0], pictures, progress)
-    single = [load_run_model(config, encoder) for config in configs]
-    stacked = stack(single)
-    shared = SharedData()
-    data = [run_data(config, task, loaded, shared) for config, loaded in zip(configs, single, strict=True)]
-    for tries in shared.tries.values() if loader_workers() else ():
-        tries.make_expected(os.cpu_count() or 1)
-    name = hashlib.blake2b("".join(config.hash for config in configs).encode(), digest_size=8).hexdigest()
-    costs = fit(
-        stacked,
-        [rows for rows, _ in data],
-        StackedObjective(objectives, [_kind(config) for config in configs]),
-        training_arguments(first, bf16=first.bf16),
-        [float(config.learning_rate or 0) for config in configs],
-        [folder / "curve.jsonl" for folder in folders],
-        checkpoint=None if first.save_every is None else folders[0] / "checkpoints" / f"{name}.pt",
-        validation=validation(configs, task, stacked, stacked=True),
-        progress=progress,
-    )
-    return _Trained(task, stacked, single, [cost | {"examples_too_long": own[1]} for cost, own in zip(costs, data, strict=True)])
+    trained = train_as_one(task, encoder, places(configs, objectives, folders), progress=progress)
+    ends = [*accumulate((config.members for config in configs), initial=0)]
+    parts = [slice(*pair) for pair in pairwise(ends)]
+    return task, trained, [as_pool(trained.models[part], trained.costs[part]) for part in parts]
