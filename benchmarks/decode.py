@@ -31,7 +31,7 @@ from numerate.distribution import NumberDistribution
 
 if TYPE_CHECKING:
     from numerate.decode import NumberGrammar
-    from numerate.decode.model import NumberFinder
+    from numerate.decode.finder import NumberFinder
 
 WIDTHS = (4, 8, 16, 32)
 _NUMBER = re.compile(r"\s{0,2}(-?[0-9][0-9,]*(?:\.[0-9]+)?)")
@@ -199,7 +199,7 @@ class _Runs:
     batch_size: int
 
     def finder(self, width: int) -> NumberFinder:
-        from numerate.decode.model import NumberFinder
+        from numerate.decode.finder import NumberFinder
 
         work = self.workload
         return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids)

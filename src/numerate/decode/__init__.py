@@ -13,7 +13,7 @@ from numerate.decode.grammar import NumberGrammar, TextGrammar
 
 if TYPE_CHECKING:
     from numerate.decode.decided import DecidedOutput, DecideNumbers
-    from numerate.decode.model import distribution
+    from numerate.decode.model import distribution, member_distributions
     from numerate.decode.number_and_interval import interval, number
     from numerate.decode.processor import NumbersOnly, numbers_only
     from numerate.decode.served import served_distribution
@@ -30,6 +30,7 @@ __all__ = [
     "distribution",
     "format_grammar",
     "interval",
+    "member_distributions",
     "number",
     "numbers_only",
     "served_distribution",
@@ -39,7 +40,7 @@ __getattr__ = on_first_use(
     globals(),
     {
         "decided": ("DecideNumbers", "DecidedOutput"),
-        "model": ("distribution",),
+        "model": ("distribution", "member_distributions"),
         "number_and_interval": ("interval", "number"),
         "processor": ("NumbersOnly", "numbers_only"),
         "served": ("served_distribution",),

@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from numerate.checks import check_integer
+from numerate.decode.finder import NumberFinder
 from numerate.decode.grammar import Grammar
-from numerate.decode.model import NumberFinder, ends_of
+from numerate.decode.model import ends_of
 from numerate.decode.rows import Rows
 from numerate.decode.search import Answers, check_seed
 from numerate.decode.token_tree import TokenTree

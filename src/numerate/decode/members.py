@@ -67,12 +67,15 @@ def active(member: Member) -> Iterator[None]:
     if member.adapter is None:
         yield
         return
-    before, trained = member.model.active_adapter, {one: one.requires_grad for one in member.model.parameters()}
+    model, trained = member.model, {one: one.requires_grad for one in member.model.parameters()}
+    before, several = model.active_adapter, model.active_adapters
     try:
-        member.model.set_adapter(member.adapter)
+        model.set_adapter(member.adapter)
         yield
     finally:
-        member.model.set_adapter(before)
+        model.set_adapter(before)
+        if several != [before]:
+            model.base_model.set_adapter(several)
         for parameter, flag in trained.items():
             parameter.requires_grad_(flag)
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
+from transformers.generation.utils import ALL_CACHE_NAMES
 
-from numerate.checks import check_integer, check_number
-from numerate.decode.format_grammar import check_grammar
-from numerate.decode.grammar import Grammar, TextGrammar
+from numerate.decode.finder import SETTINGS, NumberFinder, nothing_found, prompt_seeds
+from numerate.decode.grammar import Grammar
 from numerate.decode.members import Member, active, members_of, pooled
+from numerate.decode.mixed import CannotMixError, RowAdapters, can_mix, mixing, repeated
 from numerate.decode.prompts import Prompts, batches
 from numerate.decode.rows import Rows, evaluating
-from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
-from numerate.decode.token_tree import Fork, TokenTree, token_texts
+from numerate.decode.search import Answers, Rest, Watch, check_seed
 from numerate.distribution import NumberDistribution
-from numerate.distribution.exact import Floats
 from numerate.formats import NumberFormat
 
-_CPU_MEMORY = 2**30
 _ONE_CACHE = Version(transformers.__version__) < Version("4.57")  # "dynamic" leaves out the cache of an encoder's states
 
 
@@ -71,7 +67,8 @@ def distribution(
             answer; if the last message is the assistant's, the answer continues it. Or what the tokenizer or processor returns
             for several prompts, padded on the left (an encoder-decoder's on any side).
         tokenizer: the model's tokenizer or processor; for a list of models also a list.
-        adapters: names of adapters of a ``PeftModel``, which are pooled.
+        adapters: names of adapters of a ``PeftModel``, which are pooled. Where peft can mix them (LoRA without variants), a batch
+            has rows of several adapters; otherwise they are asked one after the other, which returns the same.
         weights: of the models or adapters in the pool; equal by default.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
@@ -83,7 +80,8 @@ def distribution(
         temperature: divides the scores.
         seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
-        batch_size: prompts at a time, if ``prompts`` can be split.
+        batch_size: prompts at a time, if ``prompts`` can be split. Each adapter in a mixed batch counts a prompt once: eight
+            adapters are asked eight prompts together, and more of them one adapter after the other, which is then faster.
         memory: bytes that the caches and scores of a forward pass may take; at least one prompt with ``width`` rows is searched.
             Default: a quarter of a GPU's free memory, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
@@ -100,28 +98,19 @@ def distribution(
         prices = distribution(model, ["carat: 0.9, cut: Ideal. price?"], tokenizer)
         prices[0].median, prices[0].interval(0.9), prices[0].covered
     """
-    members, seeds = members_of(model, tokenizer, adapters, weights), check_seed(seed)
-    found: list[list[NumberDistribution | str]] = []
-    for place, member in enumerate(members):
-        finder = NumberFinder(
-            member.tokenizer,
-            grammar,
-            format=format,
-            width=width,
-            covered=covered,
-            rest=rest,
-            temperature=temperature,
-            end_token_ids=ends_of(member.model.generation_config) if end_token_ids is None else end_token_ids,
-            memory=memory,
-            watch=watch,
-        )
-
-        def report(done: int, total: int, place: int = place) -> None:
-            progress(place * total + done, len(members) * total)
-
-        with active(member):
-            found.append(_answers(member, prompts, finder, seeds, batch_size, report, options))
-    rows = [*zip(*found, strict=True)]
+    settings = {
+        "grammar": grammar,
+        "format": format,
+        "width": width,
+        "covered": covered,
+        "rest": rest,
+        "temperature": temperature,
+        "end_token_ids": end_token_ids,
+        "memory": memory,
+        "watch": watch,
+    }
+    members = members_of(model, tokenizer, adapters, weights)
+    rows = _asked(members, prompts, settings, options, seed=seed, batch_size=batch_size, progress=progress)
     result = [pooled(members, [None if isinstance(one, str) else one for one in row]) for row in rows]
     complete = [one for one in result if one is not None]
     if len(complete) < len(result):
@@ -130,29 +119,109 @@ def distribution(
     return complete
 
 
-def _answers(
-    member: Member,
+@torch.no_grad()
+def member_distributions(
+    model: Any, prompts: Prompts, tokenizer: Any, *, adapters: Sequence[str] | None = None, **search: Any
+) -> list[list[NumberDistribution | None]]:
+    """Return the distributions of all members of a pool after each prompt, of which :func:`distribution` returns the pool.
+
+    :func:`numerate.distribution.spread` of them says how far the members disagree, and
+    :func:`numerate.calibration.fit_pool_weights` fits weights.
+
+    Args:
+        model: a list of models, or a ``PeftModel``.
+        prompts: as in :func:`distribution`.
+        tokenizer: as in :func:`distribution`.
+        adapters: names of adapters of the ``PeftModel``.
+        **search: further arguments of :func:`distribution`, other than ``weights``.
+
+    Returns:
+        a list per prompt, with the members' distributions in their order; None for a member that gives no number any probability.
+
+    Example::
+
+        for members in member_distributions([model_a, model_b], prompts, tokenizer):
+            print(pool(members).median, spread(members).between)
+    """
+    settings = {name: search.pop(name) for name in [*search] if name in SETTINGS}
+    asking = {name: search.pop(name) for name in ("seed", "batch_size", "progress") if name in search}
+    rows = _asked(members_of(model, tokenizer, adapters), prompts, settings, search, **asking)
+    return [[None if isinstance(one, str) else one for one in row] for row in rows]
+
+
+def _asked(
+    members: Sequence[Member],
     prompts: Prompts,
-    finder: NumberFinder,
-    seeds: int | list[int],
-    batch_size: int,
-    progress: Callable[[int, int], object],
-    options: dict[str, Any],
-) -> list[NumberDistribution | str]:
-    """Return the distribution of one model after each prompt, or why there is none."""
-    found: dict[int, NumberDistribution | str] = {}
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    seed: int | Sequence[int] = 0,
+    batch_size: int = 64,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[list[NumberDistribution | str]]:
+    """Return the distributions of all members after each prompt, or why there is none."""
+    seeds, found, done = check_seed(seed), dict[tuple[int, int], NumberDistribution | str](), 0
     total = 0
-    for indices, total, batch in batches(prompts, member.tokenizer, member.model, batch_size):
-        answers: list[Answers] = []
+    for together in _together(members, options):
+        first = members[together[0]]
+        ends = settings.get("end_token_ids")
+        ends = ends_of(first.model.generation_config) if ends is None else ends
+        finder = NumberFinder(first.tokenizer, **{**settings, "end_token_ids": ends})
+        mixes = True
+        for indices, total, batch in batches(prompts, first.tokenizer, first.model, batch_size):
+            drawn = prompt_seeds(indices, [seeds[index] for index in indices] if isinstance(seeds, list) else seeds)
+            left = [*together]
+            while left:
+                several = max(1, batch_size // len(indices)) if mixes else 1
+                chosen = left[:several]
+                try:
+                    answers = _answers([members[place] for place in chosen], batch, finder, indices, drawn, options)
+                except CannotMixError:
+                    mixes = False
+                    continue
+                del left[:several]
+                pairs = ((place, index) for place in chosen for index in indices)
+                for (place, index), answer in zip(pairs, answers, strict=True):
+                    one = answer.distribution(finder.grammar.value) or nothing_found(index, answer, finder)
+                    found[place, index] = one
+                done += len(answers)
+                progress(done, len(members) * total)
+    return [[found[place, index] for place in range(len(members))] for index in range(total)]
 
-        def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
-            answers += finder.find(rows, indices, [seeds[index] for index in indices] if isinstance(seeds, list) else seeds)
 
-        generate(member.model, batch, use, options)
-        for index, answer in zip(indices, answers, strict=True):
-            found[index] = answer.distribution(finder.grammar.value) or _nothing_found(index, answer, finder)
-        progress(len(found), total)
-    return [found[index] for index in range(total)]
+def _together(members: Sequence[Member], options: Mapping[str, Any]) -> list[list[int]]:
+    """Return the places of members that can be asked in the same batches."""
+    first = members[0]
+    names = [member.adapter for member in members if member.adapter is not None]
+    alike = len(names) > 1 and all(member.tokenizer is first.tokenizer for member in members)
+    of_rows = any(isinstance(value, Tensor) or name in ALL_CACHE_NAMES for name, value in options.items())
+    if alike and not of_rows and can_mix(first.model, names):
+        return [[*range(len(members))]]
+    return [[place] for place in range(len(members))]
+
+
+def _answers(
+    members: Sequence[Member],
+    batch: Mapping[str, Any],
+    finder: NumberFinder,
+    indices: Sequence[int],
+    seeds: Sequence[Sequence[int]],
+    options: Mapping[str, Any],
+) -> list[Answers]:
+    """Return the answers of members to the prompts of a batch: all of the first member, then all of the next."""
+    found: list[Answers] = []
+
+    def use(rows: Rows) -> None:
+        found.extend(finder.find_seeded(rows, [*indices] * len(members), [*seeds] * len(members)))
+
+    if len(members) == 1:
+        with active(members[0]):
+            generate(members[0].model, batch, use, options)
+        return found
+    names = [str(member.adapter) for member in members for _ in indices]
+    with mixing(members[0].model, names) as adapters:
+        generate(members[0].model, repeated(batch, len(members)), use, options, adapters)
+    return found
 
 
 class NoNumberError(ValueError):
@@ -163,206 +232,23 @@ class NoNumberError(ValueError):
         self.found = [*found]
 
 
-class NumberFinder:
-    """Searches the numbers that may follow rows of a model; the arguments are those of :func:`distribution`."""
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        grammar: Grammar | None = None,
-        *,
-        format: NumberFormat | str | None = None,
-        width: int | None = 16,
-        covered: float = 0.99,
-        rest: Rest = "draw",
-        temperature: float = 1.0,
-        end_token_ids: Any = (),
-        memory: int | None = None,
-        watch: Watch = lambda nodes, branches: None,
-    ) -> None:
-        self.grammar = check_grammar(grammar, format)
-        self.width, self.covered = check_limits(width, covered, rest), covered
-        self.rest: Rest = rest
-        self.temperature = check_number("temperature", temperature, above=0)
-        expected = "an integer >= 0 of bytes, or None"
-        self.memory = None if memory is None else check_integer("memory", memory, expected, least=0)
-        self.watch = watch
-        ids = end_token_ids.reshape(-1).tolist() if isinstance(end_token_ids, Tensor) else end_token_ids
-        listed = [*ids] if isinstance(ids, Iterable) else [ids]
-        ends = {check_integer("end_token_ids", i, "a token id, or several", least=0) for i in listed}
-        self.texts = {token_id: text for text, token_id in token_texts(tokenizer)}
-        self.tree = TokenTree([(text, i) for i, text in self.texts.items()], self.grammar, end_token_ids=ends)
-        if not self.tree.fork("").pieces:
-            raise ValueError(
-                f"tokenizer={type(tokenizer).__name__} has no token with which a number of {self.grammar!r} begins: expected "
-                "tokens for its characters; use the model's own tokenizer."
-            )
-
-    @cached_property
-    def unspaced(self) -> Tensor:
-        """The ids of the tokens that begin a number, or more, without white space before it."""
-        fork = self.tree.fork("")
-        ids = [*fork.ids, *fork.late_ids.tolist(), *fork.exceeding_ids.tolist()]
-        return torch.tensor([i for i in ids if self.texts[i][0] not in self.tree.spaces], dtype=torch.long)
-
-    def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
-        """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
-        return self.find_seeded(rows, indices, prompt_seeds(indices, seed))
-
-    def find_seeded(self, rows: Rows, indices: Sequence[int], seeds: Sequence[Sequence[int]]) -> list[Answers]:
-        """Do the same with :func:`prompt_seeds` of each row."""
-        self._check(rows, indices)
-        memory = _default_memory(rows.scores.device) if self.memory is None else self.memory
-        most = len(rows) if self.width is None else max(1, memory // max(1, rows.bytes_per_row * self.width))
-        found: list[Answers] = []
-        for first in range(0, len(rows), most):
-            chosen = range(first, min(first + most, len(rows)))
-            part = rows if most >= len(rows) else rows.select(torch.tensor(chosen))
-            drawn = [seeds[row] for row in chosen]
-            answers = self._search(part, drawn, self.width, self.covered)
-            for index, answer in enumerate(answers):
-                for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
-                    if not answer.has_number(self.grammar.value):  # prefixes that led nowhere, such as a minus
-                        answer = self._search(part.select(torch.tensor([index])), drawn[index : index + 1], wider, 1.0)[0]
-                answers[index] = answer
-            found += answers
-        return found
-
-    def _search(self, rows: Rows, seeds: Sequence[Sequence[int]], width: int | None, covered: float) -> list[Answers]:
-        limits: dict[str, Any] = {"width": width, "covered": covered, "rest": self.rest}
-        return search([""] * len(rows), _Expansion(rows, self), **limits, seeds=seeds, watch=self.watch)
-
-    def _check(self, rows: Rows, indices: Sequence[int]) -> None:
-        """Raise if a row ends within a number that may go on, or if there are fewer scores than tokens."""
-        needed = 1 + max(self.tree.texts)
-        if rows.scores.shape[1] < needed:
-            raise ValueError(
-                f"the model has {rows.scores.shape[1]} scores, but token id {needed - 1} is needed: expected the tokenizer that "
-                "belongs to the model."
-            )
-        if rows.model.config.is_encoder_decoder:
-            return
-        last = rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else []
-        for row, (index, token_id) in enumerate(zip(indices, last, strict=False)):
-            text = self.texts.get(token_id, "")
-            if (
-                text[-1:].isdigit()
-                and not isinstance(self.grammar, TextGrammar)
-                and bool((rows.scores[row, self.unspaced.to(rows.scores.device)] > -torch.inf).any())
-            ):
-                raise ValueError(
-                    f"prompts[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end "
-                    "it with the text that comes before the answer, such as ' =' or a new line."
-                )
-
-
-def prompt_seeds(indices: Sequence[int], seed: int | Sequence[int]) -> list[tuple[int, ...]]:
-    """Return what decides the draws for each prompt: one seed with the prompt's index, or a seed of its own."""
-    return [(seed, index) for index in indices] if isinstance(seed, int) else [(own,) for own in seed]
-
-
-def _default_memory(device: torch.device) -> int:
-    """Return a quarter of what a GPU has free, or 1 GiB on a CPU."""
-    if device.type != "cuda":
-        return _CPU_MEMORY
-    free, _ = torch.cuda.mem_get_info(device)
-    return (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)) // 4
-
-
-class _Expansion:
-    """The forward passes of one search: nodes in, branches out."""
-
-    def __init__(self, rows: Rows, finder: NumberFinder) -> None:
-        self.rows, self.finder = rows, finder
-        self._forks: list[Fork] = []
-
-    def __call__(self, nodes: list[Node]) -> list[Branches]:
-        if self._forks:  # not at the roots
-            tokens = torch.tensor([node.token_ids[-1] for node in nodes])
-            self.rows = self.rows.select(torch.tensor([node.parent for node in nodes]))
-            self.rows.feed(tokens)
-            states = [self._forks[node.parent].states[node.branch] for node in nodes]
-        else:
-            states = [None] * len(nodes)
-        self._forks = [self.finder.tree.fork(node.text, state) for node, state in zip(nodes, states, strict=True)]
-        scores = self.rows.scores if self.finder.temperature == 1 else self.rows.scores / self.finder.temperature
-        branches: list[Branches | None] = [None] * len(nodes)
-        by_fork: dict[int, list[int]] = {}
-        for index, fork in enumerate(self._forks):
-            by_fork.setdefault(id(fork), []).append(index)
-        for members in by_fork.values():
-            texts = [nodes[index].text.lstrip(self.finder.tree.spaces) for index in members]
-            shares, ends = _shares(scores, self._forks[members[0]], members, texts)
-            for index, found in zip(members, _branches(self._forks[members[0]], texts, shares, ends), strict=True):
-                branches[index] = found
-        return branches  # type: ignore[return-value]
-
-
-def _shares(scores: Tensor, fork: Fork, members: list[int], texts: list[str]) -> tuple[Floats, list[float]]:
-    """Return the probabilities ``[M, C + L + X]`` of the tokens of a fork, and of all others together, for rows in its state."""
-    columns = torch.cat([fork.token_ids, fork.late_ids, fork.exceeding_ids]).to(scores.device)
-    others = scores[torch.tensor(members, device=scores.device)]  # [M, V]
-    listed = others[:, columns]
-    others[:, columns] = -torch.inf
-    over = others.logsumexp(-1, keepdim=True)
-    totals = torch.logaddexp(over, listed.logsumexp(-1, keepdim=True)) if len(columns) else over
-    if not bool(totals.isfinite().all()):
-        row = int((~totals.isfinite()).nonzero()[0, 0])
-        raise ValueError(
-            f"scores after {texts[row]!r} are {'NaN' if totals[row].isnan() else 'infinite'}: expected finite numbers; float16 "
-            "may overflow (use bfloat16 or float32), and a row needs a token that is not masked."
-        )
-    shares = torch.cat([listed, over], dim=1).sub_(totals).double().exp().cpu().numpy()
-    shares /= shares.sum(1, keepdims=True)
-    return shares[:, :-1], shares[:, -1].tolist()
-
-
-def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -> Iterator[Branches]:
-    """Yield the branches of nodes in the state of ``fork``; ``ends`` are the probabilities that the text ends at once."""
-    going, late = len(fork.token_ids), len(fork.late_ids)
-    exceeding = shares[:, going + late :].sum(1).tolist()
-    begun = shares[:, :going]
-    # Thousands of tokens may have the same piece, such as those that begin with a point.
-    firsts = [first for first, _, _ in fork.late_groups]
-    endings = np.add.reduceat(shares[:, going : going + late], firsts, axis=1).tolist() if late else [()] * len(texts)
-    for index, (text, end, beyond) in enumerate(zip(texts, ends, exceeding, strict=True)):
-        answers, nothing = list[tuple[str, float]](), 0.0
-        if fork.cut is None:
-            nothing = end
-        elif end > 0:
-            answers.append((text[: len(text) - fork.cut], end))
-        for (_, piece, cut), share in zip(fork.late_groups, endings[index], strict=True):
-            if cut is None:
-                nothing += share
-            elif share > 0:
-                answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
-        yield Branches(fork.pieces, begun[index], answers, nothing, beyond, 0.0, fork.ids)
-
-
-def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
-    masses = f"no number {answer.no_number:.3g}, more digits {answer.more_digits:.3g}, not searched {answer.not_searched:.3g}"
-    if finder.width is None and finder.covered == 1:
-        return (
-            f"prompts[{index}]: the model gives every number a probability of 0 ({masses}): expected some; widen "
-            f"grammar={finder.grammar!r}, or check that the tokenizer belongs to the model."
-        )
-    return (
-        f"prompts[{index}]: none of the {finder.width} prefixes searched led to a number ({masses}): expected one at least; "
-        f"widen grammar={finder.grammar!r}, use a larger width, or check that the tokenizer belongs to the model."
-    )
-
-
 class _DoneError(Exception):
     """Leaves generate, past whatever the model's own version of it does with the ids that were written."""
 
 
-def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
-    """Prepare a batch as ``generate`` of transformers does, and call ``use`` with its rows."""
+def generate(
+    model: Any,
+    batch: Mapping[str, Any],
+    use: Callable[[Rows], object],
+    options: Mapping[str, Any],
+    adapters: RowAdapters | None = None,
+) -> None:
+    """Prepare a batch as ``generate`` of transformers does, and call ``use`` with its rows, each of which has its adapter."""
 
     def decoding(model: Any, input_ids: Tensor, logits_processor: Any, **kwargs: Any) -> Tensor:
         for name in ("stopping_criteria", "generation_config", "synced_gpus", "streamer"):
             kwargs.pop(name, None)
-        use(Rows(model, input_ids, kwargs, logits_processor, continued=continued))
+        use(Rows(model, input_ids, kwargs, logits_processor, continued=continued, adapters=adapters))
         raise _DoneError
 
     settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "use_cache": True, **options}

@@ -27,6 +27,8 @@ from transformers.cache_utils import Cache
 from transformers.generation import utils as generation
 from transformers.generation.utils import ALL_CACHE_NAMES
 
+from numerate.decode.mixed import RowAdapters
+
 IGNORE_PADDING = frozenset(
     {
         "bart",
@@ -88,6 +90,7 @@ class Rows:
         model_kwargs: the other model inputs that ``generate`` prepared.
         process: ``logits_processor`` of ``generate``.
         continued: whether the caller passed a cache, which has a prefix of the prompts.
+        adapters: of each row, if they differ.
 
     Attributes:
         input_ids: ``[R, T]``, grows by one column per token.
@@ -102,9 +105,10 @@ class Rows:
         process: Callable[..., Tensor],
         *,
         continued: bool = False,
+        adapters: RowAdapters | None = None,
     ) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
-        self.continued = continued
+        self.continued, self.adapters = continued, adapters
         self._scores: Tensor = torch.empty(0)
         self._chosen: Tensor | None = None
         self._check()
@@ -149,6 +153,7 @@ class Rows:
         chosen = copy.copy(self)
         index = index.to(self.input_ids.device)
         chosen.input_ids = self.input_ids.index_select(0, index)
+        chosen.adapters = None if self.adapters is None else self.adapters.select(index)
         chosen._scores, chosen._chosen = self.scores, index  # [R, V] is large and only needed if no token is fed
         chosen.kwargs = {
             name: _of_rows(value, index, len(self)) if name in ALL_CACHE_NAMES else _selected(name, value, index, len(self))
@@ -192,6 +197,8 @@ class Rows:
         options = {"next_sequence_length": length, "is_first_iteration": first}
         options = {name: value for name, value in options.items() if name in _PREPARED_BY}
         inputs = self.model.prepare_inputs_for_generation(self.input_ids, **options, **self.kwargs)
+        if self.adapters is not None:
+            self.adapters.use()
         with any_shape():
             outputs = self.model(**inputs, return_dict=True)
         self.kwargs = self.model._update_model_kwargs_for_generation(

@@ -26,7 +26,7 @@ from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 
 if TYPE_CHECKING:
-    from numerate.decode.model import NumberFinder
+    from numerate.decode.finder import NumberFinder
     from numerate.decode.search import Answers
     from numerate.lab.models.loading import LoadedModel
 
@@ -79,7 +79,7 @@ def check_decisions(rules: Sequence[str], task: Task, samples: int = 0) -> None:
 
 def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberFinder:
     """Return the search of the task's answers in the format of the model; it reads the tokenizer once for all batches."""
-    from numerate.decode.model import NumberFinder
+    from numerate.decode.finder import NumberFinder
 
     grammar = loaded.format.grammar(task.answer_grammar())
     return NumberFinder(loaded.tokenizer, grammar, width=width, end_token_ids=[loaded.end])
