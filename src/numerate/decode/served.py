@@ -18,18 +18,22 @@ of the token "12". With ``tokenizer``, the token ids themselves are sent, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from heapq import nsmallest
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from numerate.checks import check_integer
 from numerate.decode.format_grammar import check_grammar
 from numerate.decode.grammar import Grammar, TextGrammar
+from numerate.decode.members import Member, members_of, pooled
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
-from numerate.decode.server import CompletionServer, Prompt, Token
+from numerate.decode.server import CompletionServer, Prompt, Token, each
 from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.formats import NumberFormat
@@ -43,10 +47,11 @@ ROUNDING = 0.02  # tolerance for probabilities of a server that sum to more than
 
 
 def served_distribution(
-    complete: CompletionServer | Complete,
+    complete: CompletionServer | Complete | Sequence[CompletionServer | Complete],
     prompts: Sequence[Prompt],
     *,
     tokenizer: Any = None,
+    weights: npt.ArrayLike | None = None,
     grammar: Grammar | None = None,
     format: NumberFormat | str | None = None,
     width: int | None = 16,
@@ -61,11 +66,14 @@ def served_distribution(
 
     Args:
         complete: a :class:`CompletionServer`, or a function from a list of texts to pairs, for each text, of the most likely
-            next tokens and their natural log-probabilities at temperature 1.
+            next tokens and their natural log-probabilities at temperature 1. Or a list of them: the result is their pool
+            (:func:`numerate.distribution.pool`). Several servers are asked at the same time; an error of one ends the call.
         prompts: texts that end before the number. For a server with ``chat=True``: the user's messages, or lists of messages.
         tokenizer: the model's tokenizer. Prefixes are then sent and tokens returned as ids, which is exact for every tokenizer
             and leaves less unknown. The server must support token ids (vLLM and llama.cpp do); a function takes tuples of ids and
-            returns ids. Prompts may be lists of ids.
+            returns ids. Prompts may be lists of ids. For several servers also a list.
+        weights: of the servers in the pool; equal by default. The weight of a server after whose prompt no number is found counts
+            as ``no_number``.
         grammar: as in :func:`distribution`.
         format: as in :func:`distribution`.
         width: beam width: prefixes kept per prompt and step, and thus the maximum number of requests; None for no limit.
@@ -77,9 +85,10 @@ def served_distribution(
         progress: called with the number of finished prompts and the total.
 
     Raises:
-        ConnectionError: if the server rejects a request or cannot be reached.
+        ConnectionError: if a server rejects a request or cannot be reached.
         TimeoutError: if it does not respond in time.
         ValueError: if a response has no log-probabilities, a prompt ends inside a number, or no number was found.
+            Errors name the URL, and in a list also the place and the model of the server.
 
     Examples:
         >>> from math import log
@@ -89,31 +98,94 @@ def served_distribution(
         ...     return [[(token, log(p)) for token, p in row.items()] for row in rows]
         >>> served_distribution(complete, ["How many?"])[0]
         NumberDistribution(2 values 1..12: median 12, 90 % in 1..12, covered 0.54)
+        >>> other = lambda texts: [[("." if text.endswith("7") else " 7", 0.0)] for text in texts]
+        >>> served_distribution([complete, other], ["How many?"])[0]
+        NumberDistribution(3 values 1..12: median 7, 90 % in 1..12, covered 0.77)
     """
     grammar = check_grammar(grammar, format)
     width, seeds = check_limits(width, covered, rest), check_seed(seed)
-    chat = isinstance(complete, CompletionServer) and complete.chat
-    contexts = _contexts(prompts, tokenizer, grammar, chat)
     batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
     ends: set[Any] = {*end_tokens} if isinstance(end_tokens, Iterable) and not isinstance(end_tokens, str) else {end_tokens}
-    tree = TokenTree(() if tokenizer is None else token_texts(tokenizer), grammar, end_token_ids=ends)
-    ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
-    found: list[NumberDistribution] = []
-    for first in range(0, len(contexts), batch_size):
-        part = contexts[first : first + batch_size]
-        expand = _ServedExpansion(ask, part, first, tree, ends, as_ids=tokenizer is not None)
-        drawn = [(seeds, index) if isinstance(seeds, int) else (seeds[index],) for index in range(first, first + len(part))]
-        answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=drawn)
-        for index, answer in enumerate(answers, first):
-            if (one := answer.distribution(grammar.value)) is None:
-                raise ValueError(
-                    f"prompts[{index}]: no number was found (no number {answer.no_number:.3g}, more digits "
-                    f"{answer.more_digits:.3g}, not searched or not listed {answer.not_searched:.3g}): expected a number; end "
-                    f"the prompt right before it, ask for more tokens (top=), raise width={width}, or widen grammar={grammar!r}."
-                )
-            found.append(one)
-        progress(len(found), len(contexts))
-    return found
+    limits: dict[str, Any] = {"width": width, "covered": covered, "rest": rest}
+    members = members_of(complete, tokenizer, weights=weights)
+    servers = [_Served(member, prompts, grammar, ends) for member in members]  # raises before the first request
+    done, counting, several = 0, threading.Lock(), len(servers) > 1
+
+    def find(place: int, stop: threading.Event) -> list[NumberDistribution | str]:
+        nonlocal done
+        server, found = servers[place], list[NumberDistribution | str]()
+        with _naming(place, members[place].model) if several else nullcontext():
+            for first in range(0, len(server.contexts), batch_size):
+                indices = range(first, min(first + batch_size, len(server.contexts)))
+                drawn = [(seeds, index) if isinstance(seeds, int) else (seeds[index],) for index in indices]
+                found += server.find(indices, limits, drawn, stop)
+                problem = next((one for one in found[first:] if isinstance(one, str)), None)
+                if problem is not None and not several:
+                    raise ValueError(problem)
+                with counting:
+                    done += len(indices)
+                    progress(done, len(servers) * len(server.contexts))
+        return found
+
+    if several and all(isinstance(member.model, CompletionServer) for member in members):
+        answers = each(find, range(len(servers)), len(servers))
+    else:  # a function may not expect several threads
+        answers = [find(place, threading.Event()) for place in range(len(servers))]
+    result: list[NumberDistribution] = []
+    for row in zip(*answers, strict=True):
+        one = pooled(members, [None if isinstance(answer, str) else answer for answer in row])
+        if one is None:
+            raise ValueError(next(answer for answer in row if isinstance(answer, str)))
+        result.append(one)
+    return result
+
+
+@contextmanager
+def _naming(place: int, complete: CompletionServer | Complete) -> Iterator[None]:
+    """Put the member of a pool before the message of an error."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError, TypeError, ValueError) as error:
+        named = f" (model={complete.model!r})" if isinstance(complete, CompletionServer) else ""
+        kind = next(kind for kind in (ConnectionError, TimeoutError, TypeError, ValueError) if isinstance(error, kind))
+        raise kind(f"complete[{place}]{named}: {error}") from error
+
+
+class _StoppedError(Exception):
+    """Another member of the pool has failed."""
+
+
+class _Served:
+    """A served model with the contexts of its answers: prompts as it takes them."""
+
+    def __init__(self, member: Member, prompts: Sequence[Prompt], grammar: Grammar, ends: set[Token]) -> None:
+        complete, self.grammar, self.ends = member.model, grammar, ends
+        self.as_ids = member.tokenizer is not None
+        chat = isinstance(complete, CompletionServer) and complete.chat
+        self.contexts = _contexts(prompts, member.tokenizer, grammar, chat)
+        self.tree = TokenTree(token_texts(member.tokenizer) if self.as_ids else (), grammar, end_token_ids=ends)
+        self.ask: Ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
+
+    def find(
+        self, indices: Sequence[int], limits: Mapping[str, Any], seeds: Sequence[Sequence[int]], stop: threading.Event
+    ) -> list[NumberDistribution | str]:
+        """Return the distributions after these prompts, or why there is none."""
+
+        def ask(contexts: list[Any], paths: list[Any]) -> Sequence[Iterable[tuple[Token, float]]]:
+            if stop.is_set():
+                raise _StoppedError
+            return self.ask(contexts, paths)
+
+        part = [self.contexts[index] for index in indices]
+        expand = _ServedExpansion(ask, part, indices[0], self.tree, self.ends, as_ids=self.as_ids)
+        answers = search([""] * len(part), expand, **limits, seeds=seeds)
+        return [
+            answer.distribution(self.grammar.value)
+            or f"prompts[{index}]: no number was found (no number {answer.no_number:.3g}, more digits {answer.more_digits:.3g}, "
+            f"not searched or not listed {answer.not_searched:.3g}): expected a number; end the prompt right before it, ask for "
+            f"more tokens (top=), raise width={limits['width']}, or widen grammar={self.grammar!r}."
+            for index, answer in zip(indices, answers, strict=True)
+        ]
 
 
 class _ServedExpansion:

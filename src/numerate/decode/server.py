@@ -93,10 +93,10 @@ class CompletionServer:
         Prompts and prefixes are texts, or lists of token ids; the tokens are then ids too.
         """
         if self.chat:
-            return self._each(self._chat_tokens, [*zip(prompts, beginnings, strict=True)])
+            return each(self._chat_tokens, [*zip(prompts, beginnings, strict=True)], self.concurrency)
         texts = [prompt + beginning for prompt, beginning in zip(prompts, beginnings, strict=True)]
         parts = [texts[first : first + self.per_request] for first in range(0, len(texts), self.per_request)]
-        return [tokens for answers in self._each(self._text_tokens, parts) for tokens in answers]
+        return [tokens for answers in each(self._text_tokens, parts, self.concurrency) for tokens in answers]
 
     def samples(
         self, prompts: Sequence[Prompt], n: int = 32, *, max_tokens: int = 32, temperature: float = 1.0
@@ -111,7 +111,7 @@ class CompletionServer:
                 texts += [self._text_of(choice) for choice in self._post({**body, "n": n - len(texts)}, stop)]
             return texts[:n]
 
-        return self._each(draw, prompts)
+        return each(draw, prompts, self.concurrency)
 
     def _text_of(self, choice: Mapping[str, Any]) -> str:
         try:
@@ -180,28 +180,6 @@ class CompletionServer:
                 "api_key contains a space or a character that is invalid in a header: expected a key in plain ASCII."
             )
         return key
-
-    def _each(self, ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In]) -> list[_Out]:
-        """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried."""
-        stop, errors = threading.Event(), list[BaseException]()
-
-        def one(item: _In) -> _Out:
-            if stop.is_set():
-                raise errors[0]
-            try:
-                return ask(item, stop)
-            except BaseException as error:
-                errors.append(error)
-                stop.set()
-                raise
-
-        with ThreadPoolExecutor(self.concurrency, thread_name_prefix="numerate-server") as pool:
-            try:
-                return [*pool.map(one, items)]  # an error cancels items that have not started
-            except Exception:
-                raise errors[0] from None
-            finally:
-                stop.set()
 
     def _post(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
         """Send a request and return its choices, in order."""
@@ -287,6 +265,29 @@ class CompletionServer:
         """Return a text in one line, truncated and without the key."""
         key = self._key()
         return " ".join((text.replace(key, "***") if key else text).split())[:most]
+
+
+def each(ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In], concurrency: int) -> list[_Out]:
+    """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried."""
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def one(item: _In) -> _Out:
+        if stop.is_set():
+            raise errors[0]
+        try:
+            return ask(item, stop)
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+            raise
+
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="numerate-server") as pool:
+        try:
+            return [*pool.map(one, items)]  # an error cancels items that have not started
+        except Exception:
+            raise errors[0] from None
+        finally:
+            stop.set()
 
 
 class _NoRedirect(HTTPRedirectHandler):
