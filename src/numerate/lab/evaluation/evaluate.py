@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from numerate.answers.metrics import METRICS
-from numerate.decode.model import NumberFinder
+from numerate.decode.finder import NumberFinder
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import Example, Examples, Task
 from numerate.lab.data.picture_store import PictureStore
