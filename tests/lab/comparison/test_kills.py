@@ -16,8 +16,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.launch]
 QUICK = ("steps=6", "batch_size=8", "train_examples=48", "eval_examples=6", "log_every=1", "save_every=2", "validate_every=2")
 SETTINGS = [part for setting in (*QUICK, "keep_best=true") for part in ("--set", setting)]
 TASK = ["--task", "arithmetic", *SETTINGS]
+MEMBERS = ["train", "--members", "2", "--resume", *TASK, "--set", "decide=median"]
 COMMANDS = {
     "train": ["train", "--loss", "smmd", "--resume", *TASK],
+    "members": MEMBERS,
+    "members with adapters": [*MEMBERS, "--set", "adapter=lora", "--set", "rank=2"],
     "compare": ["compare", "--loss", "ce", "--loss", "smmd", "--seeds", "2", "--processes", "1", *TASK],
 }
 # Times, what follows from them, and what says how a run was started.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -169,6 +169,12 @@ def decision_record(
         measure: _expected(task, example, placed, measure, said) for measure in task.measures if measure in FITTING
     }
     return record
+
+
+def every_decision(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the decisions of a record, and those of its smaller pools (:mod:`numerate.lab.evaluation.pooled`)."""
+    for part in (record, *(record.get("pools") or {}).values()):
+        yield from (part.get("decisions") or {}).values()
 
 
 def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from numerate.answers.metrics import digit_counts
 from numerate.lab.data import Examples, Task
+from numerate.lab.evaluation.decisions import every_decision
 
 DERAILED, SAMPLE_DERAILED = "derailed", "sample_derailed"
 
@@ -47,7 +48,7 @@ def mark_derailed(record: dict[str, Any], task: Task, most: LabelDigits) -> None
     record["measures"][DERAILED] = derailed(record["output"])
     if samples := record.get("samples"):
         record["measures"][SAMPLE_DERAILED] = fmean(map(derailed, samples))
-    for decided in (record.get("decisions") or {}).values():
+    for decided in every_decision(record):
         decided["measures"][DERAILED] = derailed(decided["answer"], kinds=1)
 
 

@@ -26,7 +26,7 @@ from numerate.decode.finder import NumberFinder
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import Example, Examples, Task
 from numerate.lab.data.picture_store import PictureStore
-from numerate.lab.evaluation.decisions import find_distributions, number_finder, prompts, sampled_distribution
+from numerate.lab.evaluation.decisions import every_decision, find_distributions, number_finder, prompts, sampled_distribution
 from numerate.lab.evaluation.derailing import LabelDigits, mark_derailed
 from numerate.lab.evaluation.likelihood import Likelihoods, has_text, likelihoods
 from numerate.lab.evaluation.missing import FALLBACK
@@ -230,7 +230,7 @@ def enter(record: Record, example: Example, task: Task, evaluation: Evaluation, 
     split, index = record["split"], record["index"]
     if evaluation.label_digits is not None:
         mark_derailed(record, task, evaluation.label_digits)
-    answers = [record["answer"], *(decided["answer"] for decided in (record.get("decisions") or {}).values())]
+    answers = [record["answer"], *(decided["answer"] for decided in every_decision(record))]
     if None in answers and evaluation.fallback is not None:
         record[FALLBACK] = task.score(example, evaluation.fallback)
     if example.picture is not None and evaluation.images is not None:
