@@ -119,9 +119,8 @@ def predict(
         console.print(f"stopped after {done[0]:,} of {done[1]:,} rows; rerun the command to continue" if done[1] else "stopped")
         raise
     if as_json:
-        print_json(
-            {name: getattr(result, name) for name in ("path", "rows", "new_rows", "seconds", "problems", "figures", "notes")}
-        )
+        names = ("path", "rows", "new_rows", "seconds", "problems", "unusual", "figures", "notes")
+        print_json({name: getattr(result, name) for name in names})
     for one in result.explained:
         _show_row(console, one, decide, interval)
     if result.figures:
@@ -130,7 +129,8 @@ def predict(
         console.print(Text(note), style="yellow", soft_wrap=True)
     _show_problems(console, result)
     work = f"{counted(result.new_rows, 'row')} in {result.seconds:,.1f} s, " if result.new_rows else ""
-    console.print(Text.assemble(f"{work}predictions in ", (str(result.path), "bold")), soft_wrap=True)
+    flagged = "" if result.unusual is None else f", {counted(result.unusual, 'row')} of {result.rows:,} flagged as unusual"
+    console.print(Text.assemble(f"{work}predictions in ", (str(result.path), "bold"), flagged), soft_wrap=True)
     if result.rows == sum(result.problems.values()):
         raise ValueError("no row has a prediction; the column problem has the reasons.")
 
@@ -144,7 +144,8 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
     console.print(Text(f"row {one.row + 1}", style="bold"))
     for line in one.prompt.splitlines():
         console.print(Text(textwrap.fill(line, console.width - 1, initial_indent="  ", subsequent_indent="  "), style="dim"))
-    value, low, high, _, _, problem = one.prediction.texts
+    texts = one.prediction.texts
+    value, low, high, problem = (texts[name] for name in ("prediction", "low", "high", "problem"))
     if one.distribution is not None:
         narrow = one.distribution.to_text(_BARS, 1).splitlines()[: -1 if one.distribution.covered < 1 else None]
         room = min(console.width, 100) - max(map(len, narrow)) - 2
@@ -154,10 +155,26 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
         held = f"{100 * level:g} % in {low} to {high}" + (
             "" if one.truth is None else f", truth {exact_number('truth', one.truth):f}"
         )
+        _show_members(console, one, level)
         console.print(Text.assemble("  prediction ", (value or "none", "bold"), f" ({decide}), {held}"), soft_wrap=True)
     if problem:
         console.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
     console.print()
+
+
+def _show_members(console: Console, one: Explained, level: float) -> None:
+    """Print the median and the interval of each member of a pool, and how far they disagree."""
+    from rich.text import Text
+
+    for place, member in enumerate(one.members, 1):
+        held = "no number" if member is None else f"{member.median:f}"
+        if member is not None:
+            low, high = member.interval(level)
+            held += f", {100 * level:g} % in {low:f} to {high:f}"
+        console.print(Text(f"  member {place}: {held}", style="dim"), soft_wrap=True)
+    if one.prediction.disagreement is not None:
+        more = ", unusually far" if one.prediction.unusual else ""
+        console.print(Text(f"  members disagree by {one.prediction.texts['disagreement']}{more}"), soft_wrap=True)
 
 
 def _show_figures(console: Console, result: Predicted, level: float) -> None:

@@ -158,7 +158,7 @@ class _StoppedError(Exception):
 class _Served:
     """A served model with the contexts of its answers: prompts as it takes them."""
 
-    def __init__(self, member: Member, prompts: Sequence[Prompt], grammar: Grammar, ends: set[Token]) -> None:
+    def __init__(self, member: Member, prompts: Sequence[Prompt], grammar: Grammar, ends: set[Any]) -> None:
         complete, self.grammar, self.ends = member.model, grammar, ends
         self.as_ids = member.tokenizer is not None
         chat = isinstance(complete, CompletionServer) and complete.chat

@@ -72,6 +72,7 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
         "examples": [{"cells": dict(example.cells), "truth": example.truth} for example in model.examples],
         "target": model.source.questions.task.target,
         "card": model.card,
+        "members": model.source.members,
         "measures": model.measures,
         "cells": cells,
         "prompt": row.prompt,
@@ -107,10 +108,10 @@ class _Searched:
 
     Attributes:
         found: the model's distribution.
-        answers: by rule; that of greedy decoding is None if it has no number.
+        answers: by rule; that of greedy decoding, by the first member of a pool, is None if it has no number.
         decisions: the best answer for each metric, its expected score, and that of the greedy answer.
         stray: values that ``decide`` leaves out; None if there are none.
-        tree: of the search.
+        tree: of the search, of the first member of a pool.
     """
 
     found: NumberDistribution
@@ -121,11 +122,13 @@ class _Searched:
 
 
 def _searched(model: AskableModel, row: Row, width: int, covered: float) -> _Searched:
-    tree = SearchedTree()
-    found = model.answering.search([row], width=width, covered=covered, watch=tree)[0]
+    tree, answering = SearchedTree(), model.answering.first_member()
+    found = answering.search([row], width=width, covered=covered, watch=tree)[0]
+    if model.source.members > 1:
+        found = model.answering.search([row], width=width, covered=covered)[0]
     if isinstance(found, str):
         raise ValueError(found)
-    number = EXTRACTORS["last_number"](model.answering.greedy([row])[0])
+    number = EXTRACTORS["last_number"](answering.greedy([row])[0])
     greedy = None if number is None else exact_number("answer", number)
     answers = {rule: greedy if rule == "greedy" else found.decide(rule) for rule in RULES}
     kept = found.trimmed(relative=True)

@@ -90,7 +90,8 @@ class AskableModel:
     @cached_property
     def most_width(self) -> int:
         """The largest beam width for which a forward pass takes at most seconds."""
-        parameters: int = sum(weight.numel() for weight in self.answering.loaded.model.parameters())
+        loaded = self.answering.loaded
+        parameters: int = self.source.members * sum(weight.numel() for weight in loaded.model.parameters())
         return max(_LEAST_WIDTH, _MOST_PRODUCTS // max(parameters, 1))
 
     @cached_property
@@ -234,7 +235,7 @@ def open_model(name: str, runs: Path) -> AskableModel:
 
 def _within(root: Path, folder: Path) -> bool:
     """Whether all files of a model are inside the runs folder; links that leave it are not followed."""
-    files = [*folder.iterdir(), *((folder / "model").iterdir() if (folder / "model").is_dir() else ())]
+    files = [*folder.iterdir(), *(file for part in ("model", "members") for file in (folder / part).rglob("*"))]
     return all(path.resolve().is_relative_to(root) for path in (folder, *files))
 
 
@@ -242,7 +243,9 @@ def _can_be_asked(folder: Path) -> bool:
     """Whether a folder is a run, or the ``model`` folder of one, that loads from safetensors without custom code or network."""
     weights = folder / "model" if (folder / "model").is_dir() else folder
     told = folder / (_CONFIG if weights != folder else _ASKED)
-    if not told.is_file() or not (folder / _CONFIG).is_file() or not any(weights.glob("*.safetensors")):
+    if not told.is_file() or not (folder / _CONFIG).is_file():
+        return False
+    if not all(any(member.glob("*.safetensors")) for member in (weights, *(weights / "members").glob("*"))):
         return False
     try:
         config = json.loads(told.read_text(encoding="utf-8"))

@@ -30,7 +30,8 @@ from numerate.lab.models.encoding import collate, encode
 from numerate.lab.models.loading import PIXELS
 from numerate.lab.models.questions import Questions, Table, filled
 from numerate.lab.prediction.answering import RULES, Answering, Source, find_source, parse_rule
-from numerate.lab.prediction.predict import CALIBRATION, MOST_HELD_OUT, OWN_INTERVALS, predict, score
+from numerate.lab.prediction.calibration import CALIBRATION, MOST_HELD_OUT
+from numerate.lab.prediction.predict import OWN_INTERVALS, predict, score
 from numerate.lab.prediction.prediction_file import NAMES, Prediction, PredictionFile, added_names
 from numerate.lab.prediction.train import train
 from numerate.lab.training.config import RunConfig, checked
@@ -216,7 +217,7 @@ def test_every_rule(rule, model, new, tmp_path):
         if rule != "greedy":
             metric, tolerance = parse_rule(rule)
             assert one.prediction.value == one.distribution.decide(metric, **tolerance)
-        assert one.prediction.texts[0] == read(result.path)[one.row]["prediction"]
+        assert one.prediction.texts["prediction"] == read(result.path)[one.row]["prediction"]
 
 
 def test_greedy_is_what_generate_writes(model, new, tmp_path):
@@ -666,7 +667,7 @@ def test_calibration_without_rows(model, new, tmp_path, monkeypatch):
 
 
 def test_few_of_many_rows_are_enough_to_calibrate(tmp_path):
-    from numerate.lab.prediction.predict import _held_out_rows
+    from numerate.lab.prediction.calibration import _held_out_rows
 
     data = write_csv(tmp_path / "many.csv", [{"a": i, "b": i} for i in range(3000)])
     config = checked(RunConfig, {"task": "regression", "data": str(data), "task_settings": {"target": "b"}})

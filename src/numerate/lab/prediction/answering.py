@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.checks import check_choice, one_line
-from numerate.distribution import NumberDistribution
+from numerate.distribution import NumberDistribution, spread
 from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.formats import NumberFormat
@@ -42,6 +43,7 @@ ONE_NUMBER = ("last_number", "rational")
 _WEIGHTS, _BESIDE = (".safetensors", ".bin", ".gguf"), ("config.json", "adapter_config.json", "tokenizer.json", ASKED)
 
 Found = NumberDistribution | str  # a distribution, or why there is none
+Members = Sequence[NumberDistribution | None]  # the distributions of a pool's members; empty for one model
 Interval = Callable[[NumberDistribution], tuple[Decimal, Decimal]]
 
 
@@ -65,6 +67,13 @@ def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
     return "within", {"relative_tolerance": f"{size / 100:f}"} if tolerance.endswith("%") else {"tolerance": f"{size:f}"}
 
 
+class Searched(NamedTuple):
+    """What was found for a question: the distribution, or why there is none, and those of the members."""
+
+    found: Found
+    members: Members = ()
+
+
 @dataclass(frozen=True)
 class Source:
     """A model that is not loaded yet, and how it is asked.
@@ -85,6 +94,11 @@ class Source:
     def trained(self) -> bool:
         """Whether it was trained by ``numerate train``."""
         return self.config is not None or self.questions.chat is not None
+
+    @property
+    def members(self) -> int:
+        """How many models are asked."""
+        return self.questions.members if self.config is None else self.config.members
 
     @property
     def folder(self) -> Path:
@@ -216,12 +230,16 @@ class Answering:
         decide: see :func:`parse_rule`.
         interval: returns the ends of the interval of a distribution.
         width: of the search.
+        batch_size: the most rows of a batch that the adapters of a pool share.
+        usual: how far the members of a pool usually disagree; rows on which they disagree more are unusual. None: not known.
     """
 
     source: Source
     decide: str
     interval: Interval
     width: int | None = 16
+    batch_size: int = 64
+    usual: float | None = None
     loaded: LoadedModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -230,22 +248,44 @@ class Answering:
         self.longest = _context(self.loaded)
         self.bf16 = self.source.config is not None and self.source.config.bf16
 
-    def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Found, Prediction]]:
-        """Return distribution and prediction of each row; a text instead of a row is the reason why it has none.
+    def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Searched, Prediction]]:
+        """Return distributions and prediction of each row; a text instead of a row is the reason why it has none.
 
         ``first`` is the number of the first row in the table: what a search draws depends on the number of the row alone.
         """
-        found = self.search(rows, first)
-        read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one, str)]
+        found = self.search_members(rows, first)
+        read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one.found, str)]
         said = iter(self.greedy(read) if self.metric == GREEDY else [None] * len(read))
-        return [(one, Prediction(problem=one) if isinstance(one, str) else self._decided(one, next(said))) for one in found]
+        predictions = (
+            Prediction(problem=one.found) if isinstance(one.found, str) else self._decided(one.found, one.members, next(said))
+            for one in found
+        )
+        return [*zip(found, predictions, strict=True)]
 
     def search(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Found]:
         """Return the distribution over the answers to each question, or why there is none.
 
         ``options`` are those of :func:`numerate.decode.distribution`, such as another width.
         """
-        found: dict[int, Found] = {index: row for index, row in enumerate(rows) if isinstance(row, str)}
+        return [one.found for one in self.search_members(rows, first, **options)]
+
+    def first_member(self) -> Answering:
+        """Return the same without the other members of a pool."""
+        alone = copy(self)
+        alone.loaded = replace(self.loaded, pool=None)
+        return alone
+
+    def disagreement(self, members: Members) -> float | None:
+        """Return how far members disagree, in the unit of the answer; None if fewer than two found a number."""
+        weights = None if self.loaded.pool is None else self.loaded.pool.weights
+        pairs = [(one, 1.0 if weights is None else weights[place]) for place, one in enumerate(members) if one is not None]
+        if len(pairs) < 2 or not sum(weight for _, weight in pairs):
+            return None
+        return spread([one for one, _ in pairs], [weight for _, weight in pairs]).between
+
+    def search_members(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Searched]:
+        """Do the same as :meth:`search`, with the distributions of the members of a pool."""
+        found = {index: Searched(row) for index, row in enumerate(rows) if isinstance(row, str)}
         seen: dict[bool, list[tuple[int, dict[str, Any]]]] = {False: [], True: []}
         for index, row in enumerate(rows):
             if isinstance(row, str):
@@ -253,24 +293,26 @@ class Answering:
             try:
                 encoded, picture = self._encoded(row)
             except BadData as bad:
-                found[index] = one_line(bad)
+                found[index] = Searched(one_line(bad))
                 continue
             length = len(encoded["input_ids"])
             if self.longest is not None and length + ANSWER_TOKENS > self.longest:
-                found[index] = f"the question has more tokens than the model takes, {self.longest:,} with the answer"
+                problem = f"the question has more tokens than the model takes, {self.longest:,} with the answer"
+                found[index] = Searched(problem)
             elif not length:
-                found[index] = "the question is empty"
+                found[index] = Searched("the question is empty")
             else:
                 seen[picture].append((index, encoded))
         for group in seen.values():
             found |= self._searched(group, first, options)
         return [found[index] for index in range(len(rows))]
 
-    def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]) -> dict[int, Found]:
+    def _searched(
+        self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]
+    ) -> dict[int, Searched]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
         import torch
 
-        from numerate.decode import distribution
         from numerate.decode.grammar import ANY_NUMBER
 
         if not group:
@@ -281,33 +323,48 @@ class Answering:
             "grammar": self.loaded.format.grammar(replace(ANY_NUMBER, lowest=low, highest=high)),
             "seed": [first + index for index, _ in group],
             "end_token_ids": [self.loaded.end],
-            "batch_size": len(group),
             **others,
         }
         try:
             with self._autocast():
-                found = distribution(self.loaded.model, self._batch(group), self.loaded.tokenizer, **options)
+                found = self._asked(self._batch(group), len(group), options)
         except ValueError as error:
             if len(group) == 1:
-                return {group[0][0]: one_line(error).removeprefix("prompts[0]").removeprefix(": ").lstrip()}
+                return {group[0][0]: Searched(one_line(error).removeprefix("prompts[0]").removeprefix(": ").lstrip())}
             half = len(group) // 2
             return self._searched(group[:half], first, others) | self._searched(group[half:], first, others)
         except torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
         return {index: one for (index, _), one in zip(group, found, strict=True)}
 
+    def _asked(self, batch: Mapping[str, Any], size: int, options: Mapping[str, Any]) -> list[Searched]:
+        """Return the distributions of the model, or of its pool, after the prompts of a batch."""
+        from numerate.decode import distribution, member_distributions
+        from numerate.decode.members import members_of, pooled
+
+        tokenizer, among = self.loaded.tokenizer, self.loaded.pool
+        if among is None:
+            return [Searched(one) for one in distribution(self.loaded.model, batch, tokenizer, batch_size=size, **options)]
+        models, adapters = ([*among.models], None) if among.adapters is None else (self.loaded.model, among.adapters)
+        rows = member_distributions(models, batch, tokenizer, adapters=adapters, batch_size=max(size, self.batch_size), **options)
+        members = members_of(models, tokenizer, adapters, among.weights)
+        return [Searched(pooled(members, row) or "no member gives any number a probability", row) for row in rows]
+
     def is_cut(self, row: Row) -> bool:
         """Return whether long texts of a row are cut."""
         return row.image is None and self.loaded.fitted(row.prompt) != row.prompt
 
-    def _decided(self, found: NumberDistribution, said: str | None) -> Prediction:
-        rest = (*self.interval(found), found.covered, found.no_number)
+    def _decided(self, found: NumberDistribution, members: Members, said: str | None) -> Prediction:
+        away = self.disagreement(members)
+        low, high = self.interval(found)
+        more: dict[str, Any] = {"low": low, "high": high, "covered": found.covered, "no_number": found.no_number}
+        more |= {"disagreement": away, "unusual": None if away is None or self.usual is None else away > self.usual}
         if said is None:
-            return Prediction(found.decide(self.metric, **self.tolerances), *rest)
+            return Prediction(found.decide(self.metric, **self.tolerances), **more)
         number = EXTRACTORS["last_number"](said)
         if number is None:
-            return Prediction(None, *rest, "the greedy answer has no number")
-        return Prediction(exact_number("answer", number), *rest)
+            return Prediction(None, **more, problem="the greedy answer has no number")
+        return Prediction(exact_number("answer", number), **more)
 
     def greedy(self, rows: Sequence[Row]) -> list[str]:
         """Return what the model writes with greedy decoding, as text."""

@@ -7,7 +7,6 @@ fits a rule, and an interval (:mod:`numerate.lab.prediction.answering`). Rows ar
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
@@ -18,33 +17,23 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.calibration import Conformal
-from numerate.checks import check_number, one_line
+from numerate.checks import check_number
 from numerate.distribution import NumberDistribution
 from numerate.lab.data.readers import data_file
-from numerate.lab.data.regression import Regression, Row
-from numerate.lab.data.row_reader import BadData, check_encoding, delimiter, file_type
+from numerate.lab.data.regression import Row
+from numerate.lab.data.row_reader import check_encoding, delimiter, file_type
 from numerate.lab.data.tables import table_file
+from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import write_json
-from numerate.lab.models.questions import Questions, Table, content_of
-from numerate.lab.prediction.answering import Answering, Source, find_source, parse_rule
-from numerate.lab.prediction.prediction_file import Ends, Prediction, PredictionFile
+from numerate.lab.models.questions import Table, content_of
+from numerate.lab.prediction.answering import Answering, Members, Source, find_source, parse_rule
+from numerate.lab.prediction.calibration import AUTO, WIDTH, KeptFit, asked_row, calibrated, find_known
+from numerate.lab.prediction.prediction_file import DISAGREEMENT, NAMES, UNUSUAL, Ends, Prediction, PredictionFile
 
-AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
-"""What intervals are calibrated on: the test rows of the training table if they are at hand, these rows, or nothing."""
-
-CALIBRATION = "calibration.json"
-"""File beside the weights with intervals that were fitted on those rows, so that the table is not needed."""
-
-WIDTH = 16  # of the search
-
-TEST_ROWS = "test rows of the training table"
 OWN_INTERVALS = "intervals are the model's own, often too narrow: see --calibrate"
-_KEPT_LEVEL = 0.9  # a fit serves all levels for which there are enough rows
-MOST_HELD_OUT = 200  # rows: the fit then covers between 86 and 94 % where 90 % is asked for
+NOT_FLAGGED = "how far the members usually disagree is not known: without calibration rows, no row is flagged as unusual"
+FIRST_WRITES = "greedy answers are those of the first member: texts cannot be pooled"
 
 
 @dataclass(frozen=True)
@@ -56,6 +45,8 @@ class Explained:
     distribution: NumberDistribution | None
     prediction: Prediction
     truth: Fraction | None
+    members: Members = ()
+    """The distributions of the members of a pool; None for one that finds no number."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +62,8 @@ class Predicted:
         figures: how good the predictions are, see :func:`score`; empty if no answer is known.
         explained: the first rows.
         notes: about rows and answers that could not be read.
+        unusual: the number of rows that are flagged, because the members of a pool disagree more than on 95 % of the rows with
+            which the intervals are calibrated; None for one model, and without such rows.
     """
 
     path: Path
@@ -81,6 +74,7 @@ class Predicted:
     figures: Mapping[str, float]
     explained: Sequence[Explained]
     notes: Sequence[str]
+    unusual: int | None = None
 
 
 def predict(
@@ -124,6 +118,7 @@ def predict(
         calibrate: rows with known answers, for calibrated intervals
             (:func:`numerate.calibration.conformal`): a file, or ``"held-out"`` for the rows of the training table that were kept
             for the test, on which ``numerate train`` has calibrated the model. ``"none"``: intervals as the model sees them.
+            Rows on which the members of a pool disagree more than on 95 % of these rows are flagged.
             ``"auto"``: held-out rows if there are enough.
         width: beam width: prefixes of a number that are kept per row and step; None for all.
         batch_size: rows at a time.
@@ -161,7 +156,9 @@ def predict(
     }
     settings |= {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
     table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad, encoding=encoding, sheet=sheet)
-    file = PredictionFile(out, table.columns, delimiter(data, encoding) if file_type(data) == ".csv" else ",")
+    flags = source.members > 1 and known is not None and not (isinstance(known, KeptFit) and known.fit.usual is None)
+    added = (*NAMES[:-1], *[DISAGREEMENT] * (source.members > 1), *[UNUSUAL] * flags, NAMES[-1])
+    file = PredictionFile(out, table.columns, delimiter(data, encoding) if file_type(data) == ".csv" else ",", added)
     file.claim(settings, overwrite=overwrite)
     first, begin, explained, cut = file.rows, time.perf_counter(), list[Explained](), set[int]()
     if first:
@@ -169,24 +166,28 @@ def predict(
         say(f"{state}: {min(first, table.rows):,} of {table.rows:,} rows are done")
     if first < table.rows or explain:
         say(OWN_INTERVALS if known is None else f"intervals are calibrated on {known.count:,} {known.name}")
-        answering = Answering(source, decide, lambda found: found.interval(level), width)
+        if source.members > 1:
+            say(f"the {source.members} members of the model are pooled")
+            for message in [FIRST_WRITES] * (decide == GREEDY) + [NOT_FLAGGED] * (not flags):
+                say(message)
+        answering = Answering(source, decide, lambda found: found.interval(level), width, batch_size)
         if known is not None:
             fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
-            answering.interval = lambda found: fit.interval(found, level)
+            answering.interval, answering.usual = lambda found: fit.intervals.interval(found, level), fit.usual
 
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
-            rows = [_asked(source.questions, row, data.parent) for row in values]
+            rows = [asked_row(source.questions, row, data.parent) for row in values]
             cut.update(index for index, row in enumerate(rows, start) if isinstance(row, Row) and answering.is_cut(row))
             results = answering.predict(rows, start)
-            for index, (row, (found, prediction)) in enumerate(zip(rows, results, strict=True), start):
+            for index, (row, ((found, members), prediction)) in enumerate(zip(rows, results, strict=True), start):
                 if index < explain:
                     text, distribution = (
                         row.prompt if isinstance(row, Row) else "",
                         found if isinstance(found, NumberDistribution) else None,
                     )
-                    explained.append(Explained(index, text, distribution, prediction, table.answer(index)))
-            if not start and len(results) > 1 and all(isinstance(found, str) for found, _ in results):
-                raise ValueError(f"none of the first {len(results)} rows has a prediction: {results[0][0]}")
+                    explained.append(Explained(index, text, distribution, prediction, table.answer(index), members))
+            if not start and len(results) > 1 and all(isinstance(one.found, str) for one, _ in results):
+                raise ValueError(f"none of the first {len(results)} rows has a prediction: {results[0][0].found}")
             return [prediction for _, prediction in results]
 
         begin = time.perf_counter()
@@ -207,6 +208,7 @@ def predict(
         figures=figures,
         explained=explained,
         notes=[*table.notes, *_cut_notes(cut, source), *(_training_notes(source, settings["data"]) if figures else ())],
+        unusual=file.unusual if flags else None,
     )
 
 
@@ -223,154 +225,6 @@ def _training_notes(source: Source, content: object) -> list[str]:
     if known is None or not known.is_file() or content_of(known) != content:
         return []
     return ["Most of these rows are those that the model was trained on: errors on new rows are larger."]
-
-
-def _asked(questions: Questions, values: Mapping[str, Any], folder: Path) -> Row | str:
-    """Return the question about a row, or why there is none."""
-    try:
-        return questions.ask(values, folder)
-    except BadData as bad:
-        return one_line(bad)
-
-
-# Calibrated intervals
-
-
-@dataclass(frozen=True)
-class KnownRows:
-    """Questions with known answers, what they are called, and a hash of the file that they come from."""
-
-    rows: Sequence[Row]
-    truths: Sequence[Fraction]
-    name: str
-    content: str
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return len(self.rows)
-
-
-@dataclass(frozen=True)
-class KeptFit:
-    """Intervals that were fitted on rows of the training table, and a hash of its file."""
-
-    fit: Conformal
-    content: str
-    name: str = TEST_ROWS
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return self.fit.rows
-
-
-def find_known(
-    source: Source, calibrate: str, level: float, width: int | None = WIDTH, *, skip_bad: bool = False
-) -> KnownRows | KeptFit | None:
-    """Return what to calibrate with; None if there is nothing and ``calibrate`` does not insist."""
-    if calibrate not in (AUTO, HELD_OUT, NONE):
-        return _known_rows(source, Path(calibrate), skip_bad=skip_bad)
-    if calibrate != NONE and (kept := _kept_fit(source, level, width)) is not None:
-        return kept
-    try:
-        return None if calibrate == NONE else _held_out_rows(source, level)
-    except ValueError:
-        if calibrate == HELD_OUT:
-            raise
-        return None
-
-
-def _known_rows(source: Source, path: Path, *, skip_bad: bool) -> KnownRows:
-    content, table = content_of(path), Table.scan(path, source.questions, skip_bad=skip_bad)
-    pairs = []
-    for start, values in table.batches(0, table.rows, 1000):
-        for index, row in enumerate(values, start):
-            question, truth = _asked(source.questions, row, path.parent), table.answer(index)
-            if isinstance(question, Row) and truth is not None:
-                pairs.append((question, truth))
-    if not pairs:
-        raise ValueError(f"calibrate={str(path)!r} has no row with a known {source.questions.answer!r}: expected some.")
-    return KnownRows([row for row, _ in pairs], [truth for _, truth in pairs], f"rows of {path}", content)
-
-
-def _held_out_rows(source: Source, level: float) -> KnownRows:
-    """Return rows of the training table that were kept for the test; raise if they are not at hand, or too few."""
-    config = source.config
-    way = "name a file with known answers instead, such as --calibrate validation.csv."
-    if config is None or config.task != "regression" or config.data is None:
-        raise ValueError(f"calibrate={HELD_OUT!r} needs the run of a table, and model={source.name!r} is none: {way}")
-    path = table_file(Path(config.data))
-    if not path.is_file():
-        raise ValueError(
-            f"calibrate={HELD_OUT!r} needs the table of the training, and {path} is not here: call it from the folder of the "
-            f"training, or {way}"
-        )
-    task = Regression.from_files(path, skip_bad=config.skip_bad, **config.task_settings)
-    count, needed = task.count("interpolate") or 0, _needed(level)
-    if count < needed:
-        raise ValueError(
-            f"calibrate={HELD_OUT!r} has {count} rows, and interval={level:g} needs {needed}: lower the level, or {way}"
-        )
-    rows: Sequence[Row] = task.examples("interpolate", min(count, MOST_HELD_OUT)).specs
-    truths = [EXTRACTORS["last_number"](row.answer) for row in rows]
-    return KnownRows(rows, truths, TEST_ROWS, content_of(path))
-
-
-def keep_calibration(run: Path, *, trust_remote_code: bool = False, progress: Progress = lambda *_: None) -> None:
-    """Calibrate the model of a run on test rows of its table, and keep the fit beside the weights; not if they are too few.
-
-    A fit that is there is kept: a run that was killed after its result has none.
-    """
-    source = find_source(str(run), trust_remote_code=trust_remote_code)
-    if (source.folder / CALIBRATION).is_file():
-        return
-    try:
-        known = _held_out_rows(source, _KEPT_LEVEL)
-    except ValueError:  # too few rows: `predict` says that intervals are the model's own
-        return
-    answering = Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH)
-    try:
-        fit = calibrated(answering, known, _KEPT_LEVEL, 64, progress)
-    except ValueError:  # too few of them have a distribution
-        return
-    kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.to_dict()}
-    write_json(source.folder / CALIBRATION, kept)
-
-
-def _kept_fit(source: Source, level: float, width: int | None) -> KeptFit | None:
-    """Return the fit beside the weights; None if there is none, or it is of other questions, another search or too few rows."""
-    file = source.folder / CALIBRATION
-    if not file.is_file() or source.questions.template is not None:
-        return None
-    try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        found = KeptFit(Conformal.from_dict(kept), kept["table"])
-        same = (kept["target"], kept["width"]) == (source.questions.task.target, width)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} does not say how intervals were calibrated ({error}): delete it, or restore it.") from None
-    return found if same and found.count >= _needed(level) else None
-
-
-def _needed(level: float) -> int:
-    """Return the fewest rows with which a level can be guaranteed."""
-    return math.ceil(level / (1 - level) - 1e-9)
-
-
-def calibrated(answering: Answering, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Conformal:
-    """Return conformal intervals of a level, from rows whose answers are known; none below 0 if no answer is."""
-    from numerate.calibration import conformal
-
-    pairs: list[tuple[NumberDistribution, Fraction]] = []
-    total = len(known.rows)
-    for start in range(0, total, batch_size):
-        progress("calibrate", start, total, {})
-        found = answering.search(known.rows[start : start + batch_size], start)
-        truths = known.truths[start : start + batch_size]
-        pairs += [(one, truth) for one, truth in zip(found, truths, strict=True) if isinstance(one, NumberDistribution)]
-    progress("calibrate", total, total, {})
-    lowest = 0 if min(known.truths) >= 0 else None
-    return conformal([one for one, _ in pairs], [truth for _, truth in pairs], level, lowest=lowest)
 
 
 # How good the predictions are

@@ -25,6 +25,9 @@ from numerate.lab.files.records import check_writable, naming_full_disk, remove_
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
 
+DISAGREEMENT, UNUSUAL = "disagreement", "unusual"
+"""Further columns of a pool: how far its members disagree, and whether that is more than usual."""
+
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 """File types that predictions are written as."""
 
@@ -44,13 +47,18 @@ class Prediction:
     covered: float | None = None
     no_number: float | None = None
     problem: str = ""
+    disagreement: float | None = None
+    unusual: bool | None = None
 
     @property
-    def texts(self) -> list[str]:
-        """The cells, in the order of ``NAMES``; numbers without rounding and without a power of ten."""
+    def texts(self) -> dict[str, str]:
+        """The cells by column; numbers without rounding and without a power of ten, disagreement with six digits."""
         numbers = ["" if number is None else f"{number:f}" for number in (self.value, self.low, self.high)]
         shares = ["" if share is None else f"{Decimal(f'{share:.6f}').normalize():f}" for share in (self.covered, self.no_number)]
-        return [*numbers, *shares, self.problem]
+        away = "" if self.disagreement is None else f"{Decimal(f'{self.disagreement:.6g}').normalize():f}"
+        unusual = "" if self.unusual is None else str(self.unusual).lower()
+        cells = dict(zip(NAMES, [*numbers, *shares, self.problem], strict=True))
+        return cells | {DISAGREEMENT: away, UNUSUAL: unusual}
 
 
 @dataclass
@@ -61,14 +69,17 @@ class PredictionFile:
         path: CSV, TSV or JSONL.
         columns: names of the table's columns, which are kept.
         delimiter: of a CSV file.
+        added: columns of predictions that are written.
     """
 
     path: Path
     columns: Sequence[str]
     delimiter: str = ","
+    added: Sequence[str] = NAMES
     rows: int = 0
     size: int = 0
     problems: Counter[str] = field(default_factory=Counter)
+    unusual: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,7 +87,7 @@ class PredictionFile:
             raise ValueError(
                 f"out={str(self.path)!r} has an unknown file type: expected a name that ends in {', '.join(SUFFIXES)}."
             )
-        self.names = added_names(self.columns)
+        self.names = added_names(self.columns, self.added)
         self.part = self.path.with_name(f"{self.path.name}.part")
         self.record = self.path.with_name(f"{self.path.name}.json")
         self.delimiter = "\t" if self.path.suffix == ".tsv" else self.delimiter
@@ -107,7 +118,7 @@ class PredictionFile:
         found = content.stat().st_size if content.exists() else 0
         if found < size or (content == self.path and found > size):
             raise ValueError(f"{content} was changed after it was written ({found:,} bytes, not {size:,}): {ways}.")
-        self.rows, self.size, self.problems = rows, size, Counter(problems)
+        self.rows, self.size, self.problems, self.unusual = rows, size, Counter(problems), saved.get(UNUSUAL, 0)
 
     def append(self, rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> None:
         """Write a batch to the disk, then the record of it."""
@@ -116,12 +127,12 @@ class PredictionFile:
         lines = io.StringIO(newline="")
         if self.path.suffix == ".jsonl":
             for values, prediction in zip(rows, predictions, strict=True):
-                lines.write(_json_line(values, dict(zip(self.names, prediction.texts, strict=True))))
+                lines.write(_json_line(values, dict(zip(self.names, self._texts(prediction), strict=True))))
         else:
             if not self.size:
                 lines.write(csv_line([*self.columns, *self.names], self.delimiter))
             for values, prediction in zip(rows, predictions, strict=True):
-                cells = [*(_cell(values.get(name)) for name in self.columns), *prediction.texts]
+                cells = [*(_cell(values.get(name)) for name in self.columns), *self._texts(prediction)]
                 lines.write(csv_line(cells, self.delimiter))
         content = lines.getvalue().encode()
         self._check_part()
@@ -134,6 +145,7 @@ class PredictionFile:
         self.rows, self.size = self.rows + len(rows), self.size + len(content)
         for problem in (prediction.problem for prediction in predictions if prediction.problem):
             self.problems[problem if problem in self.problems or len(self.problems) < _MOST_PROBLEMS else OTHER] += 1
+        self.unusual += sum(prediction.unusual is True for prediction in predictions)
         self._save()
 
     def finish(self, figures: Mapping[str, Any]) -> None:
@@ -159,6 +171,10 @@ class PredictionFile:
                 value, low, high = (None if row[name] in ("", None) else Decimal(row[name]) for name in names)
                 yield value, low, high
 
+    def _texts(self, prediction: Prediction) -> list[str]:
+        texts = prediction.texts
+        return [texts[name] for name in self.added]
+
     def _check_part(self) -> None:
         """Raise if bytes that this call wrote are missing: those after them would be at the wrong place."""
         found = self.part.stat().st_size if self.part.exists() else 0
@@ -170,21 +186,22 @@ class PredictionFile:
 
     def _save(self, **more: Any) -> None:
         done = {"rows": self.rows, "bytes": self.size, "problems": dict(self.problems)}
+        done |= {UNUSUAL: self.unusual} if UNUSUAL in self.added else {}
         with naming_full_disk(self.path.parent):
             write_json(self.record, {"settings": self.settings, **done, **more})
 
 
-def added_names(columns: Sequence[str]) -> tuple[str, ...]:
+def added_names(columns: Sequence[str], added: Sequence[str] = NAMES) -> tuple[str, ...]:
     """Return names for the added columns that are not in ``columns``.
 
     Examples:
         >>> added_names(["area", "low"])[:3]
         ('prediction_2', 'low_2', 'high_2')
     """
-    number, names = 1, NAMES
+    number, names = 1, tuple(added)
     while {*names} & {*columns}:
         number += 1
-        names = tuple(f"{name}_{number}" for name in NAMES)
+        names = tuple(f"{name}_{number}" for name in added)
     return names
 
 

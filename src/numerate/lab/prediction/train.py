@@ -20,7 +20,7 @@ from numerate.lab.data.row_reader import data_name
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress, in_words, roughly
 from numerate.lab.files.records import RESULT, RUNS, alone, check_writable, claim, read_jsonl, run_folder
-from numerate.lab.prediction.predict import MOST_HELD_OUT, keep_calibration
+from numerate.lab.prediction.calibration import MOST_HELD_OUT, keep_calibration
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
 from numerate.lab.training.config import SOFT, RunConfig, checked, read_yaml
 

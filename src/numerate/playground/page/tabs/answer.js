@@ -50,7 +50,7 @@ export const tab = {
     slider(search, page, { field: "width", label: "beam width", min: 1, max: 512, step: 1 });
     slider(search, page, { field: "covered", label: "target coverage", min: 0.5, max: 1, step: 0.01, format: (value) => percent(value) });
     const box = (className) => element("div", { class: className });
-    parts = { model, examples, cells, prompt: element("code"), rules: box("rules result"), lead: element("p", { class: "answer" }, "Loading the model …"), histogram: box("picture"),
+    parts = { model, examples, cells, prompt: element("code"), members: element("span"), rules: box("rules result"), lead: element("p", { class: "answer" }, "Loading the model …"), histogram: box("picture"),
       outside: element("p", { class: "note" }), tested: element("p", { class: "note" }), decisions: element("tbody"), stray: element("p", { class: "note" }),
       shares: box("picture"), key: element("ul", { class: "key shares-key" }), tree: box("tree"), card: element("pre", { class: "card" }) };
     parts.rules.setAttribute("role", "radiogroup");
@@ -58,7 +58,7 @@ export const tab = {
     parts.rules.append(...Object.entries(RULES).map(rule));
     const heads = ["metric", "best answer", "its expected score", "of the greedy answer"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));
     root.append(asked, examples, cells, typed,
-      element("p", { class: "note result" }, "Prompt: ", parts.prompt), parts.rules,
+      element("p", { class: "note result" }, "Prompt: ", parts.prompt, parts.members), parts.rules,
       element("div", { class: "result" }, parts.lead, parts.histogram, parts.outside), limits,
       element("div", { class: "result" }, parts.tested, element("article", { class: "two" },
         element("div", {}, element("h2", {}, "The best answer depends on the metric"),
@@ -122,6 +122,7 @@ function tested(measures) {
 // The fields of a question; built anew only when another model has other columns, so that somebody who types is left alone.
 function showQuestion(answer, state) {
   parts.prompt.textContent = answer.prompt;
+  parts.members.textContent = answer.members > 1 ? `. The model is a pool of ${answer.members} members; the greedy answer and the search tree are those of the first.` : "";
   const kept = JSON.stringify([answer.model, answer.columns]);
   if (parts.cells.dataset.kept !== kept) {
     parts.cells.dataset.kept = kept;
