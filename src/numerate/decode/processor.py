@@ -21,16 +21,8 @@ _OVER, _BROKEN = "over", "broken"  # after an end token; not a number of the gra
 _MOST_TEXTS = 100_000  # size of the cache
 
 
-def numbers_only(
-    tokens: Any,
-    grammar: Grammar | None = None,
-    *,
-    format: NumberFormat | str | None = None,
-    end_token_ids: int | Iterable[int] | None = None,
-    prompt_length: int | None = None,
-    leading_space: bool = True,
-) -> NumbersOnly:
-    """Return a ``LogitsProcessor`` that restricts ``generate`` to one number of ``grammar`` and then an end token.
+class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
+    """Restrict ``generate`` to one number of ``grammar`` and then an end token, as a ``LogitsProcessor``.
 
     Tokens that do not extend the text after the prompt to a prefix of a number of the grammar get a score of -inf, and so do end
     tokens after an incomplete number. ``max_new_tokens=grammar.max_length + 2`` is always enough, including one leading space and
@@ -54,12 +46,6 @@ def numbers_only(
         processor = numbers_only(tokenizer, grammar)
         model.generate(**inputs, logits_processor=[processor], max_new_tokens=grammar.max_length + 2)
     """
-    options: dict[str, Any] = {"prompt_length": prompt_length, "leading_space": leading_space}
-    return NumbersOnly(tokens, grammar, format=format, end_token_ids=end_token_ids, **options)
-
-
-class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
-    """The processor that :func:`numbers_only` returns; see there for the arguments."""
 
     supports_continuous_batching = False
 
@@ -219,3 +205,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
                     f"scores of row {row} are -inf for every token that the grammar allows: expected at least one; remove other "
                     "processors that forbid them (min_new_tokens, bad_words_ids, suppress_tokens, no_repeat_ngram_size)."
                 )
+
+
+numbers_only = NumbersOnly
+"""Return a :class:`NumbersOnly`: the same, under the name of a function."""
