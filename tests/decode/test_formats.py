@@ -188,7 +188,6 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "interval": _interval,
     "served_distribution": _served,
     "DecideNumbers": _decide,
-    "NumbersOnly": _numbers_only,
     "numbers_only": _numbers_only,
 }
 
@@ -201,9 +200,9 @@ def test_equal_to_enumeration(check: str, name: str, kind: str) -> None:
 
 
 def test_every_function_with_a_grammar_is_checked() -> None:
-    searching = [
-        name for name in decode.__all__ if {"grammar", "search"} & {*inspect.signature(getattr(decode, name)).parameters}
-    ]
+    assert decode.NumbersOnly is numbers_only
+    functions = {getattr(decode, name): name for name in decode.__all__}
+    searching = [name for called, name in functions.items() if {"grammar", "search"} & {*inspect.signature(called).parameters}]
     assert sorted(CHECKS) == sorted(searching)
 
 

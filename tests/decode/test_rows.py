@@ -409,7 +409,7 @@ def test_a_gpu_finds_what_the_cpu_finds(name: str) -> None:
     assert torch.equal(model.generate(**there, **asked).cpu(), written), inputs
 
 
-@pytest.mark.parametrize(("name", "scale"), [("LlamaForCausalLM", 4), ("GPT2LMHeadModel", 4), ("T5ForConditionalGeneration", 1)])
+@pytest.mark.parametrize(("name", "scale"), [("LlamaForCausalLM", 4), ("T5ForConditionalGeneration", 1)])
 def test_samples_of_generate_agree(name: str, scale: float) -> None:
     """20,000 samples: the shares of the numbers are within five standard errors, and chi-square is not extreme."""
     model, batch = small(name, scale)
