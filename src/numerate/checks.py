@@ -97,7 +97,7 @@ def check_tensor(name: str, value: Any, shape: str) -> None:
         if name in ("head_weight", "bias"):
             remedy = (
                 "with FSDP2, call lm_head.unshard() before reading lm_head.weight, as full_tensor() would give a wrong gradient; "
-                "with tensor parallelism, gather the logits and use objective(logits, labels)."
+                "with tensor parallelism, pass the DTensor that is sharded over the vocabulary."
             )
         raise TypeError(f"{name} is a DTensor, sharded over processes: expected a plain tensor {shape}; {remedy}")
 
@@ -107,8 +107,9 @@ def check_columns(name: str, size: int, least: int) -> None:
     if size < least:
         raise ValueError(
             f"{name} has V={size}, but the NumericVocab needs {least}: expected the whole vocabulary. If it is sharded over "
-            "processes (tensor parallelism), gather it first: ColwiseParallel(output_layouts=Replicate()). Otherwise create the "
-            "NumericVocab from this model's tokenizer, or with vocab_size=V."
+            "processes (tensor parallelism), pass group=, the tensor-parallel process group, or gather it first: "
+            "ColwiseParallel(output_layouts=Replicate()). Otherwise create the NumericVocab from this model's tokenizer, or with "
+            "vocab_size=V."
         )
 
 
@@ -167,8 +168,11 @@ def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
     return labels.long()
 
 
-def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
-    """Raise unless ``logits [.., T, V]`` match ``labels [.., T]`` and cover the vocabulary."""
+def check_logits(logits: Tensor, labels: Tensor, least_vocab: int, vocab_size: int | None = None) -> None:
+    """Raise unless ``logits [.., T, V]`` match ``labels [.., T]`` and cover the vocabulary.
+
+    ``vocab_size``: V of all processes, of which these logits have a part; None: they have all.
+    """
     check_tensor("logits", logits, "[.., T, V]")
     if not logits.is_floating_point():
         raise TypeError(
@@ -179,7 +183,7 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
             f"logits has shape {tuple(logits.shape)} and labels {tuple(labels.shape)}: expected [.., T, V] and [.., T] "
             "with equal leading sizes, aligned (logits[:, :-1] with labels[:, 1:]), or both at full length with shift=True."
         )
-    check_columns("logits", logits.shape[-1], least_vocab)
+    check_columns("logits", logits.shape[-1] if vocab_size is None else vocab_size, least_vocab)
 
 
 def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
-from numerate.objective import from_logits
+from numerate.objective import columns, rows_of_logits
 from numerate.targets.soft_targets import SoftTargets
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
@@ -104,7 +104,8 @@ def test_a_few_rows_at_a_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> 
         objective = NumericObjective(SMMDLoss(VOCAB), label_smoothing=smoothing)
         found = []
         for step in (1000, 5):
-            monkeypatch.setattr(from_logits, "rows_at_a_time", lambda _, step=step: step)
+            for module in (columns, rows_of_logits):
+                monkeypatch.setattr(module, "rows_at_a_time", lambda _, step=step: step)
             ours = logits.clone().requires_grad_()
             out = objective(ours, labels)
             found.append((out.loss, *torch.autograd.grad(out.loss, ours), objective(logits, labels).loss))
@@ -191,6 +192,9 @@ def test_tensors_that_are_spread_over_processes(mesh: DeviceMesh) -> None:
     for call, arguments in calls:
         call(**arguments)
         for name, value in arguments.items():
+            if call is objective and name == "logits":  # every process has all of them
+                assert torch.equal(call(**arguments | {name: distribute_tensor(value, mesh)}).loss, call(**arguments).loss)
+                continue
             remedy = r"lm_head\.unshard\(\)" if name in of_head else rf"use {name}\.full_tensor\(\)"
             with pytest.raises(TypeError, match=f"{name} is a DTensor, .*{remedy}"):
                 call(**arguments | {name: distribute_tensor(value, mesh)})
@@ -215,9 +219,9 @@ def test_another_ignore_index() -> None:
 def test_without_grad_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = batch()
     with_grad = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels).loss
-    softmax = from_logits._softmax
+    softmax = rows_of_logits._softmax
     kept: list[bool] = []
-    monkeypatch.setattr(from_logits, "_softmax", lambda *at, keep: kept.append(keep) or softmax(*at, keep=keep))
+    monkeypatch.setattr(rows_of_logits, "_softmax", lambda *at, keep: kept.append(keep) or softmax(*at, keep=keep))
     with torch.no_grad():
         out = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels)
     assert kept == [False]

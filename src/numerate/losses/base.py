@@ -129,6 +129,7 @@ class NumericLoss(nn.Module):
 
     values: Tensor
     columns: Tensor
+    column_ids: Tensor
     widths: Tensor
     number_values: Tensor
     worst: Tensor
@@ -418,6 +419,7 @@ class NumericLoss(nn.Module):
     def read_columns(self, token_ids: Tensor) -> None:
         """Set the logit columns that the loss reads: the N numeric tokens first."""
         self.keep("columns", token_ids)
+        self.column_ids = token_ids  # stays on the CPU
         self.columns_needed = columns_needed(self.vocab, token_ids)
 
     def keep(self, name: str, tensor: Tensor) -> None:

@@ -86,14 +86,20 @@ class ChunkedHead:
         return self._read_soft is not None
 
     @cached_property
+    def _soft_on_cpu(self) -> SoftRows | None:
+        return None if self._read_soft is None else self._read_soft()
+
+    @cached_property
     def _soft(self) -> tuple[SoftRows, list[int]] | None:
         """Soft targets on the device, and the offsets of the chunks among their entries."""
-        if self._read_soft is None:
+        if (soft := self._soft_on_cpu) is None:
             return None
-        soft = self._read_soft()
+        return SoftRows(*(value.to(self.h.device, non_blocking=True) for value in soft)), self._edges(soft.rows)
+
+    def _edges(self, rows: Tensor) -> list[int]:
+        """Return the offsets of the chunks among sorted rows on the CPU."""
         starts = torch.tensor([*(chunk.start for chunk in self.slices), self.h.shape[0]])
-        edges = torch.searchsorted(soft.rows, starts).tolist()
-        return SoftRows(*(value.to(self.h.device, non_blocking=True) for value in soft)), edges
+        return torch.searchsorted(rows, starts).tolist()
 
     def passes(self, *, write: bool, excluded: Tensor | None = None) -> Iterator[Chunk]:
         """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. Chunks share one buffer."""
@@ -104,14 +110,25 @@ class ChunkedHead:
             logits = torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
             entries = self._entries(number, logits)  # overlaps with the device computing the first logits
             softmax_share = None if self.softmax_share is None else self.softmax_share[rows]
-            arguments = (logits, self.labels[rows], self._share(rows), softmax_share, self.head, self.smoothing)
-            if write and self.d_bias is not None:
-                # The gradient of the bias sums over rows before rounding, which only the torch pass supports.
-                sums = cross_entropy_rows_(*arguments, write=True, gold=self._gold(rows), d_bias=self.d_bias)
-            else:
-                pass_over_rows = self.execution.implementation.cross_entropy_rows_
-                sums = pass_over_rows(*arguments, write=write, gold=self._gold(rows), excluded=excluded)
+            sums = self._pass(rows, logits, softmax_share, write=write, excluded=excluded)
             yield Chunk(rows, logits, self._soft_sums(rows, sums, entries), entries)
+
+    def _pass(
+        self, rows: slice, logits: Tensor, softmax_share: Tensor | None, *, write: bool, excluded: Tensor | None
+    ) -> RowSums:
+        """Return the sums of a chunk's rows; replace its logits by their gradient if ``write``."""
+        labels, gold, smoothing = self._targets(rows)
+        arguments = (logits, labels, self._share(rows), softmax_share, self.head, smoothing)
+        if write and self.d_bias is not None:
+            # The gradient of the bias sums over rows before rounding, which only the torch pass supports.
+            return cross_entropy_rows_(*arguments, write=True, gold=gold, d_bias=self.d_bias)
+        pass_over_rows = self.execution.implementation.cross_entropy_rows_
+        sums: RowSums = pass_over_rows(*arguments, write=write, gold=gold, excluded=excluded)
+        return sums
+
+    def _targets(self, rows: slice) -> tuple[Tensor, Tensor | None, float]:
+        """Return the columns of the labels ``[r]``, their target probabilities (None: 1) and the smoothing, for a pass."""
+        return self.labels[rows], self._gold(rows), self.smoothing
 
     def _share(self, rows: slice) -> Tensor:
         return self.share if self.share.dim() == 0 else self.share[rows]
@@ -125,14 +142,15 @@ class ChunkedHead:
             return None
         soft, edges = self._soft
 
-        def read(rows: Tensor, token_ids: Tensor) -> Tensor:
-            return self.head.shaped(logits[rows, token_ids].to(wide(logits.dtype)), token_ids)
-
         own, chunk = slice(edges[number], edges[number + 1]), self.slices[number]
         rows, token_ids = soft.rows[own] - chunk.start, soft.token_ids[own]
         every_row = torch.arange(logits.shape[0], device=logits.device)
-        at_label = read(every_row, self.labels[chunk]) if self.smoothing else None
-        return SoftEntries(rows, token_ids, soft.probabilities[own], read(rows, token_ids), at_label)
+        at_label = self._read(logits, every_row, self.labels[chunk]) if self.smoothing else None
+        return SoftEntries(rows, token_ids, soft.probabilities[own], self._read(logits, rows, token_ids), at_label)
+
+    def _read(self, logits: Tensor, rows: Tensor, token_ids: Tensor) -> Tensor:
+        """Return the logits ``[s]`` of tokens, from raw ones ``[r, V]``."""
+        return self.head.shaped(logits[rows, token_ids].to(wide(logits.dtype)), token_ids)
 
     def _soft_sums(self, rows: slice, sums: RowSums, entries: SoftEntries | None) -> RowSums:
         """Return sums with ``nll`` replaced by the cross-entropy with the soft targets."""
@@ -165,12 +183,25 @@ class ChunkedHead:
             return parts[0]
         return RowSums(*(None if field[0] is None else torch.cat(field) for field in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
+    def numeric_logits(self, rows: Tensor) -> Tensor:
+        """Return ``z [P, N]`` of the given rows, rounded like the chunks' logits, since a softmax combines both."""
+        raw = take(self.h, rows) @ take(self.head.weight, self.padded_columns).T
+        size = self.columns.shape[0]
+        return self.head.shaped(raw[:, :size].to(wide(raw.dtype)), self.columns).contiguous()
+
+    def logits_of(self, rows: Tensor, token_ids: Tensor) -> Tensor:
+        """Return the logits ``[E, N]`` of tokens, given on the CPU, in the given rows."""
+        columns = token_ids.to(self.h.device, non_blocking=True)
+        raw = take(self.h, rows) @ take(self.head.weight, columns).T
+        return self.head.shaped(raw.to(wide(raw.dtype)), columns)
+
     def write_numeric_columns(self, chunk: Chunk, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
         """Write the gradient of the objective at the numeric columns of this chunk's numeric ``rows``."""
-        sums, labels, shares = chunk.sums, self.labels[chunk.rows], (self._share(chunk.rows), numeric_share)
+        sums, shares = chunk.sums, (self._share(chunk.rows), numeric_share)
+        labels, gold, smoothing = self._targets(chunk.rows)
         local = rows - chunk.rows.start if chunk.rows.start else rows
         self.execution.implementation.write_numeric_columns_(
-            chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, self.smoothing, self._gold(chunk.rows)
+            chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, smoothing, gold
         )
         if self.d_bias is not None:
             change = dz * numeric_share

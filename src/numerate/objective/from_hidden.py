@@ -16,6 +16,7 @@ from numerate.objective.chunks import Execution
 from numerate.objective.device import one_thread
 from numerate.objective.head import Head
 from numerate.objective.operator import FusedInputs, FusedObjective
+from numerate.objective.shards import VocabShard
 from numerate.objective.weighting import Weighting
 
 Impl = Literal["auto", "torch", "triton"]
@@ -31,6 +32,7 @@ def objective_from_hidden(
     hidden: Tensor,
     head: Head,
     batch: BatchLabels,
+    shard: VocabShard | None,
     *,
     impl: Impl,
     max_logits_mib: float | None,
@@ -39,7 +41,9 @@ def objective_from_hidden(
     with_overrun: bool,
 ) -> ObjectiveOutput:
     """Return the objective of ``hidden [.., T, H]`` and a head; see :meth:`numerate.NumericObjective.fused`."""
-    _check_shapes(hidden, head, batch.ids, loss.columns_needed)
+    _check_shapes(hidden, head, batch.ids, loss.columns_needed, shard)
+    if shard is not None:
+        shard.check("head_weight", batch.ids.to(hidden.device), loss)
     check_choice("head_grad_dtype", head_grad_dtype, choices(HeadGradDtype))
     scale = None if head.scale is None else check_number("logit_scale", head.scale)
     softcap = None if head.softcap is None else check_number("softcap", head.softcap, above=0.0)
@@ -52,7 +56,8 @@ def objective_from_hidden(
             f"hidden has dtype {hidden.dtype} and head_weight {weight.dtype}: expected the same; use "
             "head_weight.to(hidden.dtype)."
         )
-    execution = _choose_execution(impl, hidden, weight, batch.ids.numel(), max_logits_mib, head_grad_dtype)
+    num_rows = weight.shape[0] if shard is None else shard.longest  # all processes choose the same chunks
+    execution = _choose_execution(impl, hidden, weight, num_rows, batch.ids.numel(), max_logits_mib, head_grad_dtype)
     head = Head(weight.detach(), None if bias is None else bias.detach(), scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
@@ -69,12 +74,18 @@ def objective_from_hidden(
             None if batch.token_weights is None else batch.token_weights.cpu(),
             None if batch.soft is None else batch.soft.to("cpu"),
         )
-        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass, with_overrun)
+        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass, with_overrun, shard)
         return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]
 
 
 def _choose_execution(
-    impl: Impl, hidden: Tensor, weight: Tensor, num_tokens: int, max_logits_mib: float | None, head_grad_dtype: HeadGradDtype
+    impl: Impl,
+    hidden: Tensor,
+    weight: Tensor,
+    num_rows: int,
+    num_tokens: int,
+    max_logits_mib: float | None,
+    head_grad_dtype: HeadGradDtype,
 ) -> Execution:
     check_choice("impl", impl, choices(Impl))
     supported = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
@@ -87,8 +98,8 @@ def _choose_execution(
         impl = "triton" if supported and find_spec("triton") else "torch"
     dtype = weight.dtype if head_grad_dtype == "weight" else torch.promote_types(weight.dtype, torch.float32)
     # Accumulating the head's gradient in a wider dtype uses part of the memory budget of the logits.
-    extra_mib = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
-    rows = choose_chunk_rows(weight.shape[0], hidden, num_tokens, max_logits_mib, extra_mib)
+    extra_mib = num_rows * weight.shape[1] * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
+    rows = choose_chunk_rows(num_rows, hidden, num_tokens, max_logits_mib, extra_mib)
     if impl == "torch":
         return Execution(rows_torch, rows, dtype)
     from numerate.objective import rows_triton
@@ -129,7 +140,7 @@ def _plain_number(count: float | Tensor | None) -> float | Tensor | None:
     return count.item() if isinstance(count, Tensor) and count.device.type == "cpu" else count
 
 
-def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int) -> None:
+def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int, shard: VocabShard | None) -> None:
     weight, bias = head.weight, head.bias
     check_tensor("hidden", hidden, "[.., T, H]")
     check_tensor("head_weight", weight, "[V, H]")
@@ -145,7 +156,7 @@ def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int) 
             f"head_weight has shape {tuple(weight.shape)} and hidden {tuple(hidden.shape)}: expected [V, H] with the same H; "
             "pass lm_head.weight as it is."
         )
-    check_columns("head_weight", weight.shape[0], least_vocab)
+    check_columns("head_weight", weight.shape[0] if shard is None else shard.vocab_size, least_vocab)
     if bias is not None:
         check_tensor("bias", bias, "[V]")
         if bias.shape != weight.shape[:1]:

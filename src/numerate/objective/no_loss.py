@@ -27,6 +27,7 @@ class NoLoss(NumericLoss):
             self.keep(name, torch.zeros(0, dtype=torch.int64))
         for name in ("values", "worst"):
             self.keep(name, torch.zeros(0, dtype=torch.float64))
+        self.column_ids = torch.zeros(0, dtype=torch.int64)
         self.columns_needed = 0 if vocab is None else columns_needed(vocab, vocab.token_ids)
 
     def targets(self, labels: Tensor, **_: Any) -> Targets:

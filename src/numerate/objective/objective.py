@@ -9,7 +9,7 @@ step is split.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -17,10 +17,12 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.choices import Normalize, Scale
 from numerate.losses.base import NumericLoss
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
+from numerate.objective.columns import ALL_COLUMNS
 from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_hidden
-from numerate.objective.from_logits import objective_from_logits
+from numerate.objective.from_logits import objective_from_logits, objective_from_shards
 from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
+from numerate.objective.placements import local_head, local_logits
 from numerate.objective.weighting import Weighting
 from numerate.targets.soft_targets import SoftTargets
 from numerate.vocab import NumericVocab
@@ -123,6 +125,8 @@ class NumericObjective(nn.Module):
         shift: bool = False,
         with_mass: bool = False,
         with_overrun: bool = False,
+        group: Any = None,
+        vocab_size: int | None = None,
     ) -> ObjectiveOutput:
         """Return the objective of ``logits [.., T, V]`` for ``labels [.., T]``, aligned unless ``shift`` is set.
 
@@ -142,12 +146,17 @@ class NumericObjective(nn.Module):
             with_mass: also return the mean probability of the numeric tokens at numeric labels, for logging.
             with_overrun: also return the mean probability of the numeric tokens at the first label after a number, for logging:
                 ideally 0; close to 1 if numbers do not end. None without a vocabulary.
+            group: the process group of tensor parallelism, if ``logits`` are this process's shard ``[.., T, V / processes]`` of
+                the vocabulary. All processes of the group pass the same labels, get the same output, and the gradient of their
+                own shard. A DTensor that is sharded over the vocabulary needs no group.
+            vocab_size: number of tokens, without the padding of the last shards, or where the last shard is shorter than the
+                others. Padding takes no part in the softmax. None: every column is a token, and shards have equal size.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
-        return objective_from_logits(
-            self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass, with_overrun=with_overrun
-        )
+        logits, columns = local_logits(logits, group, vocab_size)
+        compute = objective_from_logits if columns is ALL_COLUMNS else objective_from_shards
+        return compute(self.numeric_loss, self.weighting, logits, batch, columns, with_mass=with_mass, with_overrun=with_overrun)
 
     if TYPE_CHECKING:  # nn.Module's returns Any
         __call__ = forward
@@ -173,6 +182,8 @@ class NumericObjective(nn.Module):
         head_grad_dtype: HeadGradDtype = "float32",
         with_mass: bool = False,
         with_overrun: bool = False,
+        group: Any = None,
+        vocab_size: int | None = None,
     ) -> ObjectiveOutput:
         """Return the objective from ``hidden [.., T, H]`` and ``head_weight [V, H]``, without materializing all logits.
 
@@ -190,16 +201,21 @@ class NumericObjective(nn.Module):
             max_logits_mib: memory for the logits of one chunk. Default: 1/64 of the GPU's memory, 64 MiB on a CPU.
             head_grad_dtype: accumulation dtype of the head's gradient over chunks: ``"float32"``, or ``"weight"`` for the dtype
                 of ``head_weight``, which saves half the memory in half precision.
+            group: as in :meth:`forward`; ``head_weight [V / processes, H]`` and ``bias`` are then shards, and ``hidden`` is the
+                same on all processes, as is its gradient, which is summed over them.
 
         See :meth:`forward` for the other arguments.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
+        batch = batch.checked(self.numeric_loss, shift=shift)
+        hidden, head, shard = local_head(hidden, Head(head_weight, bias, logit_scale, softcap), group, vocab_size)
         output: ObjectiveOutput = objective_from_hidden(
             self.numeric_loss,
             self.weighting,
             hidden,
-            Head(head_weight, bias, logit_scale, softcap),
-            batch.checked(self.numeric_loss, shift=shift),
+            head,
+            batch,
+            shard,
             impl=impl,
             max_logits_mib=max_logits_mib,
             head_grad_dtype=head_grad_dtype,

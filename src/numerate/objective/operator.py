@@ -34,6 +34,8 @@ from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
+from numerate.objective.sharded_head import ShardedHead
+from numerate.objective.shards import VocabShard
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
 from numerate.targets.soft_targets import SoftRows
@@ -54,6 +56,7 @@ class FusedInputs(NamedTuple):
     execution: Execution
     with_mass: bool
     with_overrun: bool
+    shard: VocabShard | None  # of the vocabulary, which the head has
 
 
 class FusedObjective(torch.autograd.Function):
@@ -115,7 +118,9 @@ class _Forward:
         rows, labels = None, inputs.labels_on_device
         if self.labelled is not None:
             ids, rows, labels = ids[self.labelled], self._to_device(self.labelled), None
-        check_range(ids, head.weight.shape[0], loss.ignore_index)
+        shard = inputs.shard
+        vocab_size = head.weight.shape[0] if shard is None else shard.vocab_size
+        check_range(ids, vocab_size, loss.ignore_index)
         labels = self._to_device(ids) if labels is None else labels.reshape(-1).contiguous()
         self.num_items: float | Tensor
         if batch.num_items is None:
@@ -134,8 +139,12 @@ class _Forward:
         settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
         read_soft = None
         if batch.soft is not None:  # a method would create a reference cycle and keep all tensors alive
-            read_soft = partial(_soft_rows, batch, self.labelled, loss.ignore_index, head.weight.shape[0], self.dtype)
-        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
+            read_soft = partial(_soft_rows, batch, self.labelled, loss.ignore_index, vocab_size, self.dtype)
+        self.chunked: ChunkedHead
+        if shard is None:
+            self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
+        else:
+            self.chunked = ShardedHead(shard, loss, hidden, rows, labels, head, *settings, read_soft)
 
     def _chunk_starts(self) -> Tensor:
         """Return the offsets of the chunks, on the CPU."""
@@ -161,7 +170,7 @@ class _Forward:
             self.chunked.add_head_gradient(first)  # keeps the device busy while the CPU reads numbers
         with side:
             numeric = self._read_labels()
-            z = self._numeric_logits(numeric)
+            z = self.chunked.numeric_logits(numeric.padded)
             total, dz = self._numeric_gradient(z, numeric, known)
             denominator = weighting.denominator(self.num_items, numeric.num_units)
             term = divide(total, denominator)
@@ -205,7 +214,7 @@ class _Forward:
         excluded: Tensor | None = None
         if self.loss.uses_rest:
             excluded = torch.zeros(self.chunked.head.weight.shape[0], dtype=torch.bool, device=self.device)
-            excluded[self.loss.columns] = True
+            excluded[self.chunked.columns] = True
         return self.chunked.concatenate([chunk.sums for chunk in self.chunked.passes(write=False, excluded=excluded)])
 
     def _read_labels(self) -> _NumericRows:
@@ -241,12 +250,6 @@ class _Forward:
         small = work < REPLAYED_BELOW and 0 < num_rows * loss.columns.shape[0] <= MAX_LOGITS
         return self.device.type == "cuda" and self.needs_grad and loss.replayable and small
 
-    def _numeric_logits(self, numeric: _NumericRows) -> Tensor:
-        """Return ``z [P, N]``, rounded like the chunks' logits, since a softmax combines both."""
-        columns, head = self.loss.columns, self.chunked.head
-        raw = take(self.chunked.h, numeric.padded) @ take(head.weight, self.chunked.padded_columns).T
-        return head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
-
     def _numeric_gradient(self, z: Tensor, numeric: _NumericRows, known: RowSums | None) -> tuple[Tensor, Tensor | None]:
         """Return the numeric sum and its gradient w.r.t. ``z``; store the unscaled gradient w.r.t. all other logits."""
         loss, targets = self.loss, numeric.targets
@@ -280,9 +283,7 @@ class _Forward:
             return None, None
         assert ends.rows is not None
         rows = self._to_device(ends.rows if self.labelled is None else torch.searchsorted(self.labelled, ends.rows))
-        columns, head = self._to_device(ends.columns), self.chunked.head
-        raw = take(self.chunked.h, rows) @ take(head.weight, columns).T
-        z = head.shaped(raw.to(self.dtype), columns) - sums.top[rows, None]
+        z = self.chunked.logits_of(rows, ends.columns) - sums.top[rows, None]
         return ends.mean_mass(z, sums.log_total[rows]), self._scalar(ends.rows.shape[0])
 
     def _to_device(self, tensor: Tensor) -> Tensor:

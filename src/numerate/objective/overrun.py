@@ -14,6 +14,7 @@ from torch import Tensor
 
 from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import divide, log_sum_exp, reads_freely, take
+from numerate.objective.columns import Columns
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
@@ -47,19 +48,15 @@ class NumberEnds(NamedTuple):
         assert self.rows is not None
         return self.rows.shape[0]
 
-    def select(self, flat: Tensor) -> Tensor:
-        """Return the logits ``[E, N]`` of the numeric tokens from ``[B·T, V]`` logits."""
-        return flat.index_select(-1, self.columns) if self.rows is None else flat[self.rows[:, None], self.columns]
-
     def mean_mass(self, z: Tensor, lse: Tensor) -> Tensor:
         """Return the mean probability of the numeric tokens, from ``z [E, N]`` and the log-sum-exp ``[E]`` of whole rows."""
         mass = (log_sum_exp(z) - lse.double()).clamp_max(0.0).exp()
         total = (mass if self.mask is None else torch.where(self.mask, mass, 0.0)).sum()
         return divide(total, self.num_ends).to(z.dtype)
 
-    def mean_mass_of_logits(self, flat: Tensor, lse: Tensor) -> Tensor:
+    def mean_mass_of_logits(self, flat: Tensor, lse: Tensor, columns: Columns) -> Tensor:
         """Return the same from ``[B·T, V]`` logits and their log-sum-exp ``[B·T]`` in float32 or wider."""
-        return self.mean_mass(self.select(flat).to(lse.dtype), take(lse, self.rows))
+        return self.mean_mass(columns.select(flat, self.rows, self.columns).to(lse.dtype), take(lse, self.rows))
 
 
 def number_ends(

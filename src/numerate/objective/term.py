@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.logit_rows import divide, rest_of
+from numerate.losses.logit_rows import divide, log_sum_exp, rest_of
 from numerate.losses.target_tokens import Targets
 
 _MAX_EXPONENT = 700.0  # exp overflows float64 beyond; the gradient is zero there
@@ -28,6 +29,13 @@ def rest_as_softmax_share(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
     ``log_ratio [P]`` is the log-sum-exp of the whole row minus ``rest``.
     """
     return d_rest.double() * log_ratio.double().clamp_max(_MAX_EXPONENT).exp()
+
+
+def softmax_share_of(d_rest: Tensor, z: Tensor, rest: Tensor, targets: Targets, share: Tensor) -> Tensor:
+    """Return the factor of each row's softmax ``[R]`` from the gradient ``[P]`` w.r.t. ``rest``; ``share [R]`` gives the size."""
+    per_row = rest_as_softmax_share(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
+    per_row = targets.blank(per_row).to(share.dtype)
+    return per_row if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, per_row)
 
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:

@@ -1,4 +1,4 @@
-"""Start test programs on two processes."""
+"""Start test programs on several processes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def launch(*launcher: Any) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
 
 
-def torchrun(*program: Any) -> None:
-    """Run a program on two processes."""
-    launch("torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program)
+def torchrun(*program: Any, processes: int = 2) -> None:
+    """Run a program on several processes."""
+    launch("torch.distributed.run", "--standalone", "--nproc-per-node", processes, *program)
