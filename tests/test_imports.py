@@ -114,6 +114,7 @@ SAME_NAME = {
     "fit": "of a baseline, and of stacked runs",
     "loading": "of models in the lab, and in the playground",
     "losses": "the package, and their plots",
+    "members": "of a pool that is asked, and of a run that is trained",
     "model": "a model that is searched, and one of several in a stack",
     "models": "a floor of the lab, and the models that the playground offers",
     "number": "the loss, and a tab of the playground",
@@ -129,7 +130,7 @@ SAME_NAME = {
     "tables": "that come with the package, of baselines, and of reports",
     "task": "a command, and one in each folder of tasks",
     "tokens": "the texts of tokens, and a tab of the playground",
-    "train": "a command, and what it calls",
+    "train": "a command, what it calls, and that of stacked runs",
 }
 
 

@@ -196,7 +196,7 @@ def test_configuration_files(tmp_path):
 
 LEAST = {
     **dict.fromkeys(("rank", "steps", "batch_size", "accumulation", "train_examples", "log_every", "save_every"), 1),
-    **dict.fromkeys(("eval_examples", "eval_batch_size", "max_new_tokens", "decide_width", "validate_every"), 1),
+    **dict.fromkeys(("eval_examples", "eval_batch_size", "max_new_tokens", "decide_width", "validate_every", "members"), 1),
     **dict.fromkeys(("weight", "number_weight", "seed", "warmup", "weight_decay", "samples"), 0),
     "max_length": 8,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -320,7 +321,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("adapter", ["lora", "none"])
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False")  # peft, of GPT-2
-def test_members_of_pretrained_models(adapter: str, kind: str, tmp_path: Path) -> None:
+def test_members_of_pretrained_models(adapter: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
     torch.manual_seed(0)
     KINDS[kind]().save_pretrained(tmp_path / "base")
@@ -341,3 +342,11 @@ def test_members_of_pretrained_models(adapter: str, kind: str, tmp_path: Path) -
     again = find_source(str(tmp_path / "moved")).load().pool
     assert again is not None
     assert again.size == 2
+    card = (tmp_path / "moved" / "README.md").read_text()
+    assert "2 members were trained" in card
+    code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)[-1]
+    monkeypatch.chdir(tmp_path / "moved")
+    exec(compile(code, "README.md", "exec"), values := {})
+    (said,) = values["found"]
+    whole = distribution(models, [f"{found[0]['prompt']}\n"], loaded.tokenizer, adapters=loaded.pool.adapters)
+    assert said == whole[0]

@@ -17,6 +17,9 @@ NAMED = (*BUILT, "smollm2")
 ANSWER_TOKENS = 32
 """Tokens that are kept free for an answer where long texts of a question are cut."""
 
+MEMBER = "member_"
+"""Begins the name of a member's adapter."""
+
 SEEING = "tiny-vlm"
 """The one of them that accepts pictures."""
 
@@ -28,7 +31,7 @@ def member_folder(folder: Path, member: int) -> Path:
 
 def member_name(member: int) -> str:
     """Return the name of a member's adapter; none is part of another, which peft could not tell apart."""
-    return f"member_{member:03d}" if member else "default"
+    return f"{MEMBER}{member:03d}" if member else "default"
 
 
 def suitable_rate(name: str, adapter: Adapter) -> float:

@@ -78,7 +78,8 @@ def train(
         target: the column of the table to predict.
         columns: the columns to predict from.
         without: columns to leave out.
-        out: folder of the run. Default: ``runs/TABLE-TARGET-LOSS-SEED``; without data, ``runs/TASK-LOSS-SEED``.
+        out: folder of the run. Default: ``runs/TABLE-TARGET-LOSS-SEED``; without data, ``runs/TASK-LOSS-SEED``. With ``members=8``,
+            ``8-members`` comes before the seed.
         resume: continue a run that was interrupted, or that was killed and has a checkpoint (``save_every=``).
         overwrite: delete a run in the folder, and start over.
         budget: time for all of it, such as ``"5m"`` or seconds: as many steps as fit, up to ten passes over the training rows.
@@ -225,12 +226,13 @@ def default_folder(config: RunConfig) -> Path:
     Examples:
         >>> str(default_folder(RunConfig(task="regression", data="my/flats.csv.gz", task_settings={"target": "rent"})))
         'runs/flats-rent-ce-0'
-        >>> str(default_folder(RunConfig(loss="smmd", seed=3)))
-        'runs/arithmetic-smmd-3'
+        >>> str(default_folder(RunConfig(loss="smmd", seed=3))), str(default_folder(RunConfig(members=8)))
+        ('runs/arithmetic-smmd-3', 'runs/arithmetic-ce-8-members-0')
     """
     target = config.task_settings.get("target")
     first = [config.task] if config.data is None else [data_name(config.data), *([str(target)] if target else [])]
-    parts = [*(part[:_MOST_CHARACTERS] for part in first), config.name, str(config.seed)]
+    several = [f"{config.members}-members"] if config.members > 1 else []
+    parts = [*(part[:_MOST_CHARACTERS] for part in first), config.name, *several, str(config.seed)]
     return run_folder(re.sub(r"[^\w.+=-]+", "-", "-".join(parts)))  # a label and a column may hold anything
 
 

@@ -27,7 +27,7 @@ from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answ
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
 from numerate.lab.models.loading import LoadedModel
-from numerate.lab.models.names import NAMED, member_folder
+from numerate.lab.models.names import BUILT, MEMBER, NAMED, member_folder
 from numerate.lab.models.pretrained import quietly
 from numerate.lab.models.questions import ASKED
 from numerate.lab.training.config import CROSS_ENTROPY, run_name
@@ -94,6 +94,8 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
     ]
     if (row := example_row(task, records)) is not None:
         parts += ["## How to predict", _snippet(row)]
+        if settings.get("members", 1) > 1:
+            parts += ["## Its members", _members(settings, task, asked, records)]
     shown = {**settings, "data": data}  # without the folder, which is of no use elsewhere
     shown |= {"loss": _name(settings)} if settings["loss"] == CROSS_ENTROPY else {}
     listed = "\n".join(f"- {name}: {code(value)}" for name, value in shown.items())
@@ -136,7 +138,9 @@ def _objective(settings: Mapping[str, Any]) -> str:
     if soft := settings.get("soft"):
         used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
         numeric += f" on soft labels ({used})"
-    return f"Trained with cross-entropy{numeric} for {settings['steps']:,} steps with numerate."
+    members = settings.get("members", 1)
+    several = f" {members} members were trained so on the same rows; the others are in `members/`." if members > 1 else ""
+    return f"Trained with cross-entropy{numeric} for {settings['steps']:,} steps with numerate.{several}"
 
 
 # Measures
@@ -176,10 +180,12 @@ def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]
 
 
 def _decision(settings: Mapping[str, Any]) -> str:
-    said = "Answers are greedy, what the model writes token by token"
+    members = settings.get("members", 1) > 1
+    said = f"Answers are greedy, what the {'first member' if members else 'model'} writes token by token"
     if not settings.get("decide"):
         return f"{said}. `numerate predict` gives the median of the model's distribution over numbers."
-    return f"{said}, or decided from its distribution over numbers: {', '.join(settings['decide'])}."
+    source = "the pool of all members' distributions" if members else "its distribution over numbers"
+    return f"{said}, or decided from {source}: {', '.join(settings['decide'])}."
 
 
 # Questions
@@ -249,3 +255,32 @@ print(result.explained[0].distribution)"""
 {block(example, "python")}
 
 `rows` may also be a pandas frame or the path of a file. For a file, `numerate predict . --data new.csv` does the same."""
+
+
+def _members(settings: Mapping[str, Any], task: Task, asked: Mapping[str, Any] | None, records: Sequence[Record]) -> str:
+    """Return how all members are asked: by what is above, and, if the base is at hand everywhere, in code without the lab."""
+    text = (
+        "The code above asks all members, and decides from their pool. The folder itself is the first member, a model of its own."
+    )
+    model, adapter = settings["model"], settings.get("adapter", "none") != "none"
+    if not TaskFormat.kept(task, (asked or {}).get("format")).plain or (adapter and model in BUILT):
+        return text
+    question, chat = records[0]["prompt"], (asked or {}).get("chat")
+    prompt = [{"role": "user", "content": question}] if chat else f"{question}\n"
+    text, others = f"{text} Without the lab:", f"range(1, {settings['members']})"
+    lines = f"""import numerate as nm
+{"from peft import PeftModel" + chr(10) if adapter else ""}from transformers import AutoModelForCausalLM, AutoTokenizer
+
+prompts, tokenizer = [{json.dumps(prompt, ensure_ascii=False)}], AutoTokenizer.from_pretrained(".")
+"""
+    if adapter:
+        lines += f"""base = AutoModelForCausalLM.from_pretrained({json.dumps(HUB_NAMES.get(model, model))})
+model = PeftModel.from_pretrained(base, ".")
+for k in {others}:
+    model.load_adapter(f"members/{{k}}", f"{MEMBER}{{k:03d}}")
+found = nm.decode.distribution(model, prompts, tokenizer, adapters=[*model.peft_config])"""
+    else:
+        lines += f"""folders = [".", *(f"members/{{k}}" for k in {others})]
+models = [AutoModelForCausalLM.from_pretrained(folder) for folder in folders]
+found = nm.decode.distribution(models, prompts, tokenizer)"""
+    return f"{text}\n\n{block(lines + chr(10) + 'print(found[0].median, found[0].interval(0.9))', 'python')}"

@@ -128,29 +128,28 @@ def train_as_one(
     if not resume:
         for folder in {place.folder for place in members}:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    parts = stack_parts(members)
-    trained: list[Stack] = []
+    parts, models, costs = stack_parts(members), list[LoadedModel](), list[dict[str, Any]]()
+    whole: LoadedModel | None = None  # of one part
     for part, own in enumerate(parts):
 
         def report(stage: str, done: int, total: int, figures: dict[str, float], part: int = part) -> None:
             progress(stage, part * total + done, len(parts) * total, figures)
 
         if all(place.config.members > 1 and place.file.is_file() for place in own):
-            models = [load_run_model(place.config, encoder) for place in own]
-            costs = [read_trained(loaded, place.file) for loaded, place in zip(models, own, strict=True)]
-            trained.append(Stack(stack(models), models, costs))
-            continue
-        trained.append(_train(task, encoder, own, interruption, report))
-        for place, loaded, cost in zip(own, trained[-1].models, trained[-1].costs, strict=True):
-            if place.config.members > 1:
-                write_trained(loaded, cost, place.file)
-        if interruption is not None and part < len(parts) - 1:
-            interruption.check()
-    if len(parts) == 1:
-        return trained[0]
-    models = [loaded for one in trained for loaded in one.models]
-    whole = stack(models).to(trained[0].whole.model.device)
-    return Stack(whole, models, [cost for one in trained for cost in one.costs])
+            trained = [load_run_model(place.config, encoder) for place in own]
+            costs += [read_trained(loaded, place.file) for loaded, place in zip(trained, own, strict=True)]
+        else:
+            whole, trained, paid = _train(task, encoder, own, interruption, report)
+            costs += paid
+            for place, loaded, cost in zip(own, trained, paid, strict=True):
+                if place.config.members > 1:
+                    write_trained(loaded, cost, place.file)
+            if interruption is not None and part < len(parts) - 1:
+                interruption.check()
+        models += trained
+    if whole is None or len(parts) > 1:
+        whole = stack(models).to("cuda" if torch.cuda.is_available() else "cpu")
+    return Stack(whole, models, costs)
 
 
 def checkpoint_file(members: Sequence[Place]) -> Path:
@@ -162,7 +161,8 @@ def checkpoint_file(members: Sequence[Place]) -> Path:
 
 def _train(
     task: Task, encoder: PromptEncoder, members: Sequence[Place], interruption: Interruption | None, progress: Progress
-) -> Stack:
+) -> tuple[LoadedModel, list[LoadedModel], list[dict[str, Any]]]:
+    """Return the stack, its models and their costs."""
     configs = [place.config for place in members]
     single = [load_run_model(place.config, encoder, place.config.member_seed(place.member)) for place in members]
     stacked, shared = stack(single), SharedData()
@@ -188,4 +188,4 @@ def _train(
             progress=progress,
         )
     models = [unstack(stacked, index, into) for index, into in enumerate(single)]
-    return Stack(stacked, models, [cost | {"examples_too_long": long} for cost, (_, long) in zip(costs, data, strict=True)])
+    return stacked, models, [cost | {"examples_too_long": long} for cost, (_, long) in zip(costs, data, strict=True)]
