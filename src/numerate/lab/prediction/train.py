@@ -78,8 +78,8 @@ def train(
         target: the column of the table to predict.
         columns: the columns to predict from.
         without: columns to leave out.
-        out: folder of the run. Default: ``runs/TABLE-TARGET-LOSS-SEED``; without data, ``runs/TASK-LOSS-SEED``. With ``members=8``,
-            ``8-members`` comes before the seed.
+        out: folder of the run. Default: ``runs/TABLE-TARGET-LOSS-SEED``; without data, ``runs/TASK-LOSS-SEED``. With
+            ``members=8``, ``8-members`` comes before the seed.
         resume: continue a run that was interrupted, or that was killed and has a checkpoint (``save_every=``).
         overwrite: delete a run in the folder, and start over.
         budget: time for all of it, such as ``"5m"`` or seconds: as many steps as fit, up to ten passes over the training rows.
