@@ -63,6 +63,10 @@ def compare(
         list[str] | None,
         _runs("NAME", f"{FORMAT_HELP} Repeatable; the baseline in plain text is always included. Default: plain."),
     ] = None,
+    members: Annotated[
+        list[int] | None,
+        _runs("N", "Models of each run that decide together: compared with one of them; repeatable. Default: 1.", min=1),
+    ] = None,
     baseline: Annotated[str | None, _runs("NAME", "Loss that the others are compared with. Default: ce.")] = None,
     model: Annotated[
         list[str] | None, _runs("NAME", f"{MODELS}; repeatable. Default: smollm2 for a table on a GPU, else tiny.")
@@ -97,7 +101,7 @@ def compare(
         from numerate.lab.comparison.plan import comparison_settings, planned
 
         named: dict[str, Any] = {"losses": loss, "formats": format, "tasks": task, "models": model, "seeds": seeds}
-        named |= {"baseline": baseline, "skip_bad": skip_bad}
+        named |= {"members": members, "baseline": baseline, "skip_bad": skip_bad}
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
         known = comparison_settings(config, preset, data, target, settings, gpu=lambda: False)
         settings |= parse_settings(setting or [], experiment_types(known.get("tasks", ("arithmetic",))))

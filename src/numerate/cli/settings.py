@@ -118,7 +118,8 @@ def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str
     from numerate.lab.comparison.plan import task_names
 
     several: dict[str, Any] = dict.fromkeys(("losses", "tasks"), tuple[Any, ...])
-    several |= {"formats": tuple[str, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
+    several |= {"formats": tuple[str, ...], "models": tuple[str, ...]}
+    several |= dict.fromkeys(("members", "seeds"), int | tuple[int, ...])
     return run_types(*task_names(tasks)) | several | {"name": str, "baseline": str, "settings": dict}
 
 

@@ -130,14 +130,18 @@ def _runs(cells: Sequence[RunConfig], setting: Setting) -> str:
         "task": len({json.dumps([cell.task, cell.task_settings, cell.data]) for cell in cells}),
         "model": len({cell.model for cell in cells}),
     }
+    members = sorted({cell.members for cell in cells})
     product = " x ".join(_counted(count, name) for name, count in counts.items() if count > 1 or name in (what, "seed"))
     steps = sorted({cell.steps for cell in cells})
     rows = cells[0].batch_size * cells[0].accumulation
     length = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     done = sum(is_finished(setting.folder, cell) for cell in cells)
-    tuned = f"; {_counted(setting.trials, 'tuning trial')} before" if setting.trials else ""
+    tuned = (
+        f"; {_counted(setting.trials, 'tuning trial')}{' with one member' * (members[-1] > 1)} before" if setting.trials else ""
+    )
     finished = f"; {done} already finished" if done else ""
-    return f"{len(cells)} ({product}), {length} steps of {rows:,} rows each{tuned}{finished}"
+    pooled = f", {'' if len(members) == 1 else f'{members[0]} to '}{_counted(members[-1], 'member')} each"
+    return f"{len(cells)} ({product}){pooled if members[-1] > 1 else ''}, {length} steps of {rows:,} rows each{tuned}{finished}"
 
 
 def _model(cell: ModelSettings) -> str:

@@ -91,14 +91,19 @@ class Kind(NamedTuple):
     loss: str
     pace: Pace
     splits: Sequence[float] = (math.inf,)
+    members: int = 1
 
     def tests(self, choice: Choice) -> float:
         """Return the number of test rows."""
         return sum(min(choice.tests, there) for there in self.splits)
 
     def seconds(self, choice: Choice) -> float:
-        """Return the time of a run."""
+        """Return the time of a run, with all of its members."""
         return self.pace.begin + choice.steps * self.pace.step + self.tests(choice) * self.pace.answer
+
+    def trial(self, choice: Choice) -> float:
+        """Return the time of a tuning trial, which has one member."""
+        return self.seconds(choice) / self.members
 
 
 @dataclass(frozen=True)
@@ -121,9 +126,9 @@ class GridWork:
 
     def seconds(self, choice: Choice) -> float:
         """Return the time that a choice takes, from now to the report."""
-        each = [kind.seconds(choice) for kind in self._kinds(choice)]
+        each, tried = zip(*((kind.seconds(choice), kind.trial(choice)) for kind in self._kinds(choice)), strict=True)
         jobs = [sum(each)] if self.stacked else each
-        return finished(self.slots, each * self.trials) + finished(self.slots, jobs * choice.seeds) + self.report(choice)
+        return finished(self.slots, tried * self.trials) + finished(self.slots, [*jobs] * choice.seeds) + self.report(choice)
 
     def report(self, choice: Choice) -> float:
         """Return the time of the report."""

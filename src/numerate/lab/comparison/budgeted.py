@@ -208,13 +208,15 @@ def plan_in_budget(
         pool: processes to measure in, if there are several.
         say: prints a line.
     """
-    asked = jsonable([experiment.model_dump(mode="json", exclude={"formats"}), budget.seconds, trials, sorted(given)])
+    excluded = {"formats"} if max(experiment.members) > 1 else {"formats", "members"}
+    asked = jsonable([experiment.model_dump(mode="json", exclude=excluded), budget.seconds, trials, sorted(given)])
     if (kept := _read(folder / PLAN)) is None or kept.get("asked") != asked:
         say(f"Measuring the speed of this machine, to fit into {in_words(budget.seconds)}.")
         losses, least, most = _options(experiment, tasks, given, most_seeds)
         cells = sorted(experiment.of_one_seed(), key=lambda cell: losses.index(cell.name))
         paces = _paces(cells, folder, _MEASURING * budget.seconds, processes, pool)
-        kinds = [Kind(cell.name, pace, _test_rows(cell, tasks[task_key(cell)])) for cell, pace in zip(cells, paces, strict=True)]
+        rows = [_test_rows(cell, tasks[task_key(cell)]) for cell in cells]
+        kinds = [Kind(cell.name, *known, cell.members) for cell, *known in zip(cells, paces, rows, strict=True)]
         kept = _fitted(budget, experiment, least, most, GridWork(losses, kinds, processes, stacked, trials))
         write_json(folder / PLAN, {"asked": asked, **kept})
     labelled = zip(experiment.losses, experiment.cells(), strict=False)  # losses vary fastest

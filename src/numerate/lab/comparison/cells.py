@@ -180,8 +180,8 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
 def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[str, list[RunConfig]]:
     """Return the runs of ``budget`` trials per loss: of learning rates, weights of numeric losses, and widths of soft labels.
 
-    Each trial changes the settings by factors, and is run with as many seeds as said. All losses get the same number of trials,
-    whatever there is to tune.
+    Each trial changes the settings by factors, and is run with as many seeds as said, with one member. All losses get the same
+    number of trials, whatever there is to tune.
     """
     others = list(islice((seed for seed in count(TUNING_SEED) if seed not in experiment.seeds), seeds))
     trials: dict[str, list[RunConfig]] = {}
@@ -192,7 +192,7 @@ def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[s
             tried = {"learning_rate": scaled(cell.learning_rate, rate), "weight": scaled(cell.weight, weight)}
             soft = None if cell.soft is None else cell.soft.times(width)
             every = cell.validate_every if cell.keep_best else None  # a curve alone chooses nothing
-            fixed = {"validation": True, "decide": (), "validate_every": every}
+            fixed = {"validation": True, "decide": (), "validate_every": every, "members": 1}
             mine += [cell.model_copy(update={**tried, "soft": soft, **fixed, "seed": seed}) for seed in others]
     return trials
 

@@ -72,6 +72,7 @@ def compare(
     preset: str | None = None,
     losses: str | Sequence[str | Mapping[str, Any]] | None = None,
     format: str | Sequence[str] | None = None,
+    members: int | Sequence[int] | None = None,
     task: str | Sequence[str | Mapping[str, Any]] | None = None,
     model: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] | None = None,
@@ -97,6 +98,8 @@ def compare(
         losses: names, or settings with a label; the baseline is added.
         format: how numbers are written, one or several of ``"plain"``, ``"padded"``, .. (:mod:`numerate.formats`): each loss is
             run in each of them; the baseline in plain text is added.
+        members: how many models of a run decide together, such as 8 or ``[2, 8]``: each run is trained once, with the most of them,
+            and pools of fewer, down to one, are of its first members.
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file or a Hub id.
         seeds: how many, or which ones.
@@ -122,7 +125,7 @@ def compare(
     from rich.console import Console
 
     time = None if budget is None else Budget.of(budget)
-    named = {"losses": losses, "formats": format, "tasks": task, "models": model, "seeds": seeds}
+    named = {"losses": losses, "formats": format, "members": members, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     if data is not None:
         data = data_file(data, RUNS if out is None else Path(out))

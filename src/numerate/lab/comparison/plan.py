@@ -1,4 +1,8 @@
-"""The plan of a comparison: settings -> losses x seeds x tasks x models, checked before torch is loaded."""
+"""The plan of a comparison: settings -> losses x seeds x tasks x models, checked before torch is loaded.
+
+Formats and members are dimensions too. A format is part of a loss. Members are not: each run is trained once, with the most of
+them, and its records have the pools of fewer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,11 +21,12 @@ from numerate.choices import loss_names
 from numerate.lab.comparison.budget import Budget
 from numerate.lab.comparison.own_table import default_model, has_gpu, table_settings
 from numerate.lab.comparison.presets import DEFAULT_LOSSES, DEMO, GENERAL, PRESETS, merged
-from numerate.lab.data import TABLE_TASK, Task
+from numerate.lab.data import TABLE_TASK, TASKS, Task
 from numerate.lab.data.readers import default_task
 from numerate.lab.data.row_reader import data_name
 from numerate.lab.data.settings import task_key
 from numerate.lab.data.task_format import format_text
+from numerate.lab.evaluation.decisions import FITTING, pool_sizes
 from numerate.lab.files.records import check_writable, run_folder
 from numerate.lab.models.settings import PLAIN
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
@@ -57,6 +62,12 @@ class Experiment(BaseModel):
         (PLAIN,), description="How numbers are written: each loss is run with each; one with a `format` of its own, with that."
     )
     tasks: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs.")
+    members: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (1,),
+        min_length=1,
+        description="How many members decide together: each run is trained once, with the most of them, and pools of fewer are of "
+        "its first ones; a loss with `members` of its own is trained with as many.",
+    )
     models: tuple[str, ...] = ("tiny",)
     seeds: tuple[int, ...] = Field((0, 1, 2), description="How many seeds, or which ones.")
     baseline: str = Field(description="The label that the others are compared with.")
@@ -67,13 +78,15 @@ class Experiment(BaseModel):
     def _expand(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Turn names into settings and a number of seeds into seeds, add the baseline, and collect the settings of runs."""
         values = {"losses": DEFAULT_LOSSES, "tasks": ("arithmetic",), "baseline": CROSS_ENTROPY} | values
-        runs = {name: values.pop(name) for name in RunConfig.model_fields if name in values}
+        runs = {name: values.pop(name) for name in RunConfig.model_fields if name in values and name != "members"}
         values["settings"] = {**runs, **values.get("settings", {})}
         for plural in ("losses", "tasks"):
             listed = [values[plural]] if isinstance(values[plural], str | Mapping) else values[plural]
             values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
         values["formats"] = _formats(values)
+        values["members"] = _members(values)
         values["losses"] = [each for loss in values["losses"] for each in _in_formats(loss, values["formats"])]
+        values["losses"] = _trained_once(values["losses"], values["members"])
         labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
             check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *HEADS, *labels))
@@ -87,6 +100,12 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _check_cells(self) -> Self:
+        known = pool_sizes(max(self.members))
+        if wrong := [size for size in self.members if size not in known]:
+            raise ValueError(
+                f"members={wrong[0]} is not among the pools of a run with {known[-1]}: expected some of "
+                f"{', '.join(map(str, known))}."
+            )
         cells = self.cells()
         if not cells:
             raise ValueError("nothing is compared: expected at least one loss, task, model and seed.")
@@ -105,6 +124,16 @@ class Experiment(BaseModel):
             if key in seen:
                 raise ValueError(f"label {cell.name!r} names two different runs: give each a different `label`.")
             seen[key] = cell.hash
+        alike: dict[str, RunConfig] = {}
+        for cell in self.of_one_seed():
+            other = alike.setdefault(cell.model_copy(update={"members": 1}).hash, cell)
+            if other.members != cell.members:
+                least, most = sorted((other, cell), key=lambda one: one.members)
+                instead = f", with baseline={most.name!r}" if least.name == self.baseline else ""
+                raise ValueError(
+                    f"labels {least.name!r} and {most.name!r} name runs that differ in members alone, {least.members} and "
+                    f"{most.members}: expected {most.name!r} alone{instead}, whose pools have the answers of {least.name!r}."
+                )
         return self
 
     def cells(self) -> list[RunConfig]:
@@ -120,7 +149,8 @@ class Experiment(BaseModel):
 
     def _shared(self, task: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a loss on a task. Those in ``soft`` are for losses with soft labels, and are merged."""
-        values = {**self.settings, **task, **loss}
+        pooled = {"members": max(self.members)} if max(self.members) > 1 and loss.get("loss") not in HEADS else {}
+        values = {**pooled, **self.settings, **task, **loss}
         if not _is_soft(loss):
             return {name: value for name, value in values.items() if name != "soft"}
         given = [part["soft"] for part in (self.settings, task, loss) if part.get("soft") is not None]
@@ -156,6 +186,25 @@ def _formats(values: dict[str, Any]) -> list[str]:
     inner = values["settings"].pop("format", PLAIN)
     given = values.get("formats", inner)
     return list(dict.fromkeys(format_text(text) for text in ([given] if isinstance(given, str) else given)))
+
+
+def _members(values: dict[str, Any]) -> Any:
+    """Return the numbers of members of a comparison, in order; wrong ones are refused later."""
+    given = values.get("members", values["settings"].pop("members", 1))
+    listed = [given] if isinstance(given, int) else given
+    return sorted({*listed}) if isinstance(listed, list | tuple) and all(isinstance(size, int) for size in listed) else given
+
+
+def _trained_once(losses: Sequence[Any], members: Any) -> list[Any]:
+    """Return losses without those that differ from another in having fewer members, whose pools are among its own."""
+    most = members[-1] if isinstance(members, list) and members else 1
+    kept: dict[str, Any] = {}
+    for loss in losses:
+        same = json.dumps({**loss, "members": None}, default=str) if isinstance(loss, Mapping) else repr(loss)
+        sizes = [one.get("members", most) for one in (loss, kept.get(same, loss)) if isinstance(one, Mapping)]
+        if same not in kept or (all(isinstance(size, int) for size in sizes) and sizes[0] > sizes[1]):
+            kept[same] = loss
+    return [*kept.values()]
 
 
 def _in_formats(loss: Any, formats: Sequence[str]) -> list[Any]:
@@ -233,7 +282,22 @@ def comparison_settings(
         values |= table_settings({name: value for name, value in values.items() if name in known}, gpu=gpu)
         if "models" not in given:
             say(default_model(gpu=gpu)[1])
-    return values
+    return values | _decision_of_pools(values)
+
+
+def _decision_of_pools(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the setting that decides answers by the rule of the first task's first metric, if there are pools and no rule is set.
+
+    A pool has no greedy answers: without a rule, nothing would be compared.
+    """
+    losses = [loss for loss in values["losses"] if isinstance(loss, Mapping)]
+    pools = [values.get("members"), *(part.get("members") for part in (values.get("settings", {}), *losses))]
+    tasks = task_names(values.get("tasks", ("arithmetic",)))
+    if all(size in (None, 1, [1], (1,)) for size in pools) or {"decide"} & {*values, *values.get("settings", {})}:
+        return {}
+    if not tasks or tasks[0] not in TASKS:  # which is refused later
+        return {}
+    return {"decide": [FITTING.get(TASKS[tasks[0]].measures[0], "median")]}
 
 
 def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:

@@ -51,6 +51,16 @@ FITTING = {
 _SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
 
+def pool_sizes(members: int) -> list[int]:
+    """Return the sizes of the pools of a run's first members that are recorded: powers of two, and all.
+
+    Examples:
+        >>> pool_sizes(8), pool_sizes(6), pool_sizes(1)
+        ([1, 2, 4, 8], [1, 2, 4, 6], [1])
+    """
+    return [*(2**power for power in range(20) if 2**power < members), members]
+
+
 def check_decisions(rules: Sequence[str], task: Task, samples: int = 0) -> None:
     """Raise if the rules cannot decide: an answer of the task is not one number, or is on a circle, where not all rules apply."""
     if not rules:

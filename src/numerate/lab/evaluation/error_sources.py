@@ -12,23 +12,38 @@ mean over examples is
 
 Decision is the share that another way to decode removes; spread and surprise are the model's. L is an error, or 1 - accuracy.
 The expected relative error leaves the value 0 out, as ``decide("relative")`` does. Examples without a finite error are left out.
+
+A run with several members has pools: its distributions are those of all members, its greedy answers those of the first. Deciding
+from a pool is one more decision, ``median of 8 members`` beside ``median``, which is that of the first member alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from numerate.distribution.exact import exact_number
-from numerate.lab.evaluation.decisions import FITTING, GREEDY, cost, on_line, on_period, recorded_distribution
+from numerate.lab.evaluation.decisions import (
+    FITTING,
+    GREEDY,
+    SAMPLED,
+    cost,
+    on_line,
+    on_period,
+    pool_sizes,
+    recorded_distribution,
+)
 from numerate.lab.evaluation.missing import FALLBACK
 
 Floats = NDArray[np.float64]
+
+_SPREAD = ("within", "disagreement")  # of the members of a record
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,45 @@ class ErrorSources:
         return self.decided - self.expected_decided
 
 
+_POOLED = re.compile(r"(.+) of (\d+) members")
+
+
+def pooled(rule: str, members: int) -> str:
+    """Return the name of a decision from a pool; that of one member is the rule's.
+
+    Examples:
+        >>> pooled("median", 8), pooled("median", 1)
+        ('median of 8 members', 'median')
+    """
+    return rule if members == 1 else f"{rule} of {members} members"
+
+
+def rule_and_members(decision: str) -> tuple[str, int]:
+    """Return the rule of a decision, and the number of members from whose pool it decides.
+
+    Examples:
+        >>> rule_and_members("median of 8 members"), rule_and_members("greedy")
+        (('median', 8), ('greedy', 1))
+    """
+    found = _POOLED.fullmatch(decision)
+    return (decision, 1) if found is None else (found[1], int(found[2]))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pool of the first members of a run: E examples, missing values infinite.
+
+    Attributes:
+        measures: by rule, then by metric: ``[E]``.
+        covers: ``[E]``, whether the gold number lies in the interval.
+        crps: ``[E]``
+    """
+
+    measures: Mapping[str, Mapping[str, Floats]]
+    covers: Floats
+    crps: Floats
+
+
 @dataclass(frozen=True)
 class Decided:
     """What the records of one split say about decisions: E examples, missing values infinite.
@@ -86,6 +140,9 @@ class Decided:
         crps: ``[E]``
         covered: ``[E]``, the share of the model's mass that the search found.
         seconds: ``[E]`` for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``.
+        pools: by number of members; empty for a run with one. Those that are compared with everything are in ``measures`` too.
+        within: ``[E]``, the part of a pool's spread that each member is unsure of, and
+        disagreement: the part that members disagree on (:func:`numerate.distribution.spread`); empty for one member.
     """
 
     level: float
@@ -97,15 +154,30 @@ class Decided:
     crps: Floats
     covered: Floats
     seconds: Mapping[str, Floats]
+    pools: Mapping[int, Pool] = field(default_factory=dict)
+    within: Floats = field(default_factory=lambda: np.zeros(0))
+    disagreement: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The decisions other than greedy."""
         return tuple(self.measures)[1:]
 
+    def by(self, decision: str) -> Mapping[str, Floats]:
+        """Return the metrics of a decision, from a pool of any size too."""
+        if decision in self.measures:
+            return self.measures[decision]
+        rule, members = rule_and_members(decision)
+        return self.pools[members].measures[rule]
+
+    def covered_by(self, decision: str) -> Floats:
+        """Return whether the gold number lies in the interval of the distribution that a decision is taken from, ``[E]``."""
+        pool = self.pools.get(rule_and_members(decision)[1])
+        return self.covers if pool is None else pool.covers
+
     def for_mean(self, rule: str, name: str) -> Floats:
         """Return a metric ``[E]`` of a decision with that of the fallback where it is infinite."""
-        own = self.measures[rule][name]
+        own = self.by(rule)[name]
         return np.where(np.isinf(own), self.fallback[name], own)
 
 
@@ -121,8 +193,13 @@ def error_sources(measure: str, parts: Sequence[Decided]) -> ErrorSources | None
     return ErrorSources(measure, FITTING[measure], int(kept.sum()), int((~kept).sum()), *means)
 
 
-def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
+def read_decisions(records: Sequence[Mapping[str, Any]], members: int = 1, compared: Collection[int] = ()) -> Decided | None:
     """Return the decisions in the records of one split; None if the first record has none.
+
+    Args:
+        records: of a run.
+        members: of the run. With several, pools of fewer are told apart: decisions of one member have the names of the rules.
+        compared: sizes of pools whose decisions are ``measures`` too, beside those of one member and of all.
 
     Raises:
         KeyError, TypeError or ValueError: a record lacks something that the first one has.
@@ -130,14 +207,17 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
     first = records[0]
     if not first.get("decisions"):
         return None
-    rules = tuple(first["decisions"])
+    sizes = pool_sizes(members) if members > 1 else []
+    every = [recorded_decisions(record, members) for record in records]
+    left_out = {*sizes[1:-1]} - {*compared}
+    shown = [decision for decision in every[0] if rule_and_members(decision)[1] not in left_out]
     measures = {GREEDY: [record["measures"] for record in records]}
-    measures |= {rule: [record["decisions"][rule]["measures"] for record in records] for rule in rules}
-    names = tuple(first["decisions"][rules[0]]["measures"])
+    measures |= {decision: [own[decision]["measures"] for own in every] for decision in shown}
+    names = tuple(every[0][shown[0]]["measures"])
     kinds = (GREEDY, "decided", "cost")
     return Decided(
         level=float(first["level"]),
-        measures={rule: {name: _column(row[name] for row in rows) for name in names} for rule, rows in measures.items()},
+        measures={rule: _columns(rows, names) for rule, rows in measures.items()},
         fallback={name: _column((record.get(FALLBACK) or {}).get(name) for record in records) for name in names},
         expected={
             name: np.stack([_column(record["expected"].get(name, {}).get(kind) for record in records) for kind in kinds])
@@ -149,7 +229,32 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
         crps=_column(record["crps"] for record in records),
         covered=_column((record["distribution"] or {"covered": 0.0})["covered"] for record in records),
         seconds={part: _column(record["seconds"][part] for record in records) for part in first["seconds"]},
+        pools={size: _pool([_of_pool(record, size, members) for record in records], names) for size in sizes},
+        **{part: _column(record["members"][part] for record in records) for part in _SPREAD if sizes},
     )
+
+
+def recorded_decisions(record: Mapping[str, Any], members: int = 1) -> dict[str, Mapping[str, Any]]:
+    """Return what each decision of a record said and scored: those of one member, then those of pools, the smallest first.
+
+    In a run with several members, the ``decisions`` of a record are those of the pool of all, which has no samples.
+    """
+    found: dict[str, Mapping[str, Any]] = dict(record["decisions"])
+    for size in pool_sizes(members) if members > 1 else ():
+        rules = _of_pool(record, size, members)["decisions"]
+        found |= {pooled(rule, size): own for rule, own in rules.items() if rule != SAMPLED}
+    return found
+
+
+def _of_pool(record: Mapping[str, Any], size: int, members: int) -> Mapping[str, Any]:
+    part: Mapping[str, Any] = record if size == members else record["pools"][str(size)]
+    return part
+
+
+def _pool(parts: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Pool:
+    rules = [rule for rule in parts[0]["decisions"] if rule != SAMPLED]
+    measures = {rule: _columns([part["decisions"][rule]["measures"] for part in parts], names) for rule in rules}
+    return Pool(measures, *(_column(part[name] for part in parts) for name in ("covers", "crps")))
 
 
 def _calibrated_covers(records: Sequence[Mapping[str, Any]]) -> list[bool | None]:
@@ -174,6 +279,10 @@ def _calibrated_covers(records: Sequence[Mapping[str, Any]]) -> list[bool | None
             low, high = calibrated.interval(one)
             covers[index] = low <= truth <= high
     return covers
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Floats]:
+    return {name: _column(row[name] for row in rows) for name in names}
 
 
 def _column(values: Iterable[Any]) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from numerate.decode.members import Member, active, pooled
 from numerate.distribution import NumberDistribution, spread
 from numerate.lab.data import Example, Task
-from numerate.lab.evaluation.decisions import decision_record, on_period
+from numerate.lab.evaluation.decisions import decision_record, on_period, pool_sizes
 from numerate.lab.models.loading import LoadedModel
 
 Answer = TypeVar("Answer")
@@ -56,16 +56,6 @@ class AllAtOnce:
         return [[next(found) for _ in range(self.sizes[run])] for run in runs]
 
 
-def smaller_pools(members: int) -> list[int]:
-    """Return the sizes of the pools of the first members that are recorded beside that of all.
-
-    Examples:
-        >>> smaller_pools(1), smaller_pools(3), smaller_pools(8)
-        ([], [1, 2], [1, 2, 4])
-    """
-    return [1 << k for k in range(members.bit_length()) if 1 << k < members]
-
-
 def pooled_record(
     task: Task,
     example: Example,
@@ -85,7 +75,7 @@ def pooled_record(
     if len(found) == 1:
         return record
     record["pools"] = {}
-    for count in smaller_pools(len(found)):
+    for count in pool_sizes(len(found))[:-1]:
         own = decision_record(task, example, output, pooled(members[:count], found[:count]), rules, level)
         record["pools"][str(count)] = {name: own[name] for name in POOLED if name in own}
     there = [on_period(one, task.period) for one in found if one is not None]
