@@ -318,7 +318,7 @@ class TestSeveral:
         make_exact(tmp_path, {"ce": smmd, "smmd": ce}, seeds=[0], config={"task": "clock"})
         page = write_report(tmp_path)
         told = json.loads(page.with_suffix(".json").read_text())
-        assert told["answer"] == "A loss or decision beat cross-entropy on 1 of 3 tasks: arithmetic."
+        assert told["answer"] == "A loss beat cross-entropy on 1 of 3 tasks: arithmetic."
         (better, changes) = told["key_figures"]
         assert (better["text"], better["note"]) == ("1 of 3", "1 significantly worse, 1 untested")
         assert changes["text"] == "−44.4 % to +75.0 %"
@@ -333,7 +333,7 @@ class TestSeveral:
         make_exact(tmp_path, {"ce": ce, "smmd": ce})
         make_exact(tmp_path, {"ce": ce, "smmd": ce}, config={"task": "clock"})
         told = json.loads(write_report(tmp_path).with_suffix(".json").read_text())
-        assert told["answer"] == "No loss or decision was significantly better than cross-entropy on any of 2 tasks."
+        assert told["answer"] == "No loss was significantly better than cross-entropy on any of 2 tasks."
 
 
 class TestPage:

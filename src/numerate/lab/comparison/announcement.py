@@ -22,10 +22,11 @@ from numerate.lab.data.splits import reserved_rows
 from numerate.lab.models.loading import PromptEncoder, load_encoder, load_model
 from numerate.lab.models.names import BUILT
 from numerate.lab.models.pretrained import count_parameters
-from numerate.lab.models.settings import ModelSettings
+from numerate.lab.models.settings import PLAIN, ModelSettings
 from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.validation import MOST
+from numerate.lab.wording.text import without_plain
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
 _MOST_LINES = 2  # of a text
@@ -58,12 +59,15 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
         lines += _question(first, task)
     else:
         lines += _line("answers", _decided(first))
+    formats = {name: {cell.format for cell in cells if _unformatted(cell) == name} for name in map(_unformatted, cells)}
+    alone = without_plain([name for name, known in formats.items() if PLAIN not in known], experiment.baseline)
     device = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     machine = f"{device}{_counted(os.cpu_count() or 1, 'CPU core')}, {_counted(setting.processes, 'process')}"
     if setting.executor == "ray":
         machine = "a Ray cluster"
     return [
         *lines,
+        *_line("formats", alone, None),
         *_line("machine", f"{machine}, executor {setting.executor}; folder {setting.folder}", None),
         *(_line("budget", setting.budget, None) if setting.budget else []),
     ]
@@ -99,6 +103,10 @@ _PLURALS = {"process": "processes", "loss": "losses", "loss and format": "losses
 
 def _losses(cells: Sequence[RunConfig]) -> list[str]:
     return list(dict.fromkeys(cell.name for cell in cells))
+
+
+def _unformatted(cell: RunConfig) -> str:
+    return cell.name.removesuffix(f" {cell.format}")
 
 
 def _decided(cell: RunConfig) -> str:

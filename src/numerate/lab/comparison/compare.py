@@ -98,8 +98,8 @@ def compare(
         losses: names, or settings with a label; the baseline is added.
         format: how numbers are written, one or several of ``"plain"``, ``"padded"``, .. (:mod:`numerate.formats`): each loss is
             run in each of them; the baseline in plain text is added.
-        members: how many models of a run decide together, such as 8 or ``[2, 8]``: each run is trained once, with the most of them,
-            and pools of fewer, down to one, are of its first members.
+        members: how many models of a run decide together, such as 8 or ``[2, 8]``: each run is trained once, with the most of
+            them, and pools of fewer, down to one, are of its first members.
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file or a Hub id.
         seeds: how many, or which ones.

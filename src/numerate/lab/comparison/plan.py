@@ -65,8 +65,8 @@ class Experiment(BaseModel):
     members: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (1,),
         min_length=1,
-        description="How many members decide together: each run is trained once, with the most of them, and pools of fewer are of "
-        "its first ones; a loss with `members` of its own is trained with as many.",
+        description="How many members decide together: each run is trained once, with the most of them, and pools of fewer are "
+        "of its first ones; a loss with `members` of its own is trained with as many.",
     )
     models: tuple[str, ...] = ("tiny",)
     seeds: tuple[int, ...] = Field((0, 1, 2), description="How many seeds, or which ones.")
@@ -286,9 +286,9 @@ def comparison_settings(
 
 
 def _decision_of_pools(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the setting that decides answers by the rule of the first task's first metric, if there are pools and no rule is set.
+    """Return the setting that decides answers, if there are pools and no rule is set; a pool has no greedy answers.
 
-    A pool has no greedy answers: without a rule, nothing would be compared.
+    The rule is the one that fits the first metric of the first task.
     """
     losses = [loss for loss in values["losses"] if isinstance(loss, Mapping)]
     pools = [values.get("members"), *(part.get("members") for part in (values.get("settings", {}), *losses))]

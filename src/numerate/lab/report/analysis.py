@@ -19,6 +19,7 @@ import numpy as np
 from numerate.distribution.exact import Floats
 from numerate.lab.data import TASKS, Task
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import rule_and_members
 from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.records import ExperimentRecord, Predictions, RunRecord
@@ -98,11 +99,28 @@ class Setup:
         """Return the predictions of one run, for prompts and gold answers, which all runs share."""
         return self.first.splits[split]
 
-    def decisions(self) -> tuple[str, ...]:
-        """Return the decisions that all runs have on all splits, greedy first."""
-        every = [run.splits[split].decided for split in self.splits for run in self.runs()]
+    def decisions(self, label: str | None = None) -> tuple[str, ...]:
+        """Return the decisions that all runs have on all splits, greedy first, then those from pools.
+
+        Not all losses need pools. With a ``label``, its own are returned; without one, those of any loss.
+        """
+        rules = [rule for rule in self._common(self.runs()) if rule_and_members(rule)[1] == 1]
+        chosen = [cells for name, cells in self.cells.items() if label in (None, name)]
+        known = dict.fromkeys(rule for cells in chosen for rule in self._common([*cells.values()]))
+        pools = {rule: members for rule in known if (members := rule_and_members(rule)[1]) > 1}
+        return (GREEDY, *rules, *sorted(pools, key=lambda rule: pools[rule]))
+
+    def _common(self, runs: Sequence[RunRecord]) -> tuple[str, ...]:
+        """Return the rules and pools that all of these runs have on all splits."""
+        every = [run.splits[split].decided for split in self.splits for run in runs]
         rules = every[0].rules if every[0] is not None else ()
-        return (GREEDY, *(rule for rule in rules if all(part is not None and rule in part.measures for part in every)))
+        return tuple(rule for rule in rules if all(part is not None and rule in part.measures for part in every))
+
+    def sizes(self, label: str) -> tuple[int, ...]:
+        """Return the pools that all runs of a loss have, by number of members; empty if they have one member."""
+        every = [run.splits[split].decided for split in self.splits for run in self.cells[label].values()]
+        found = [set[int]() if part is None else set(part.pools) for part in every]
+        return tuple(sorted(set.intersection(*found)))
 
     def known_task(self) -> Task | None:
         """Return the task with its settings; None if it is not known, or has settings that are not, as in another release."""
@@ -134,6 +152,16 @@ class Setup:
     def without_format(self, label: str) -> str:
         """Return a label without the format at its end."""
         return label.removesuffix(f" {self.format(label)}")
+
+    def dimensions(self) -> list[str]:
+        """Return what is compared: ``loss``, ``format``, ``decision``, ``number of members``."""
+        several = {
+            "loss": len({*map(self.without_format, self.labels)}) > 1,
+            "format": len({*map(self.format, self.labels)}) > 1,
+            "decision": sum(rule_and_members(rule)[1] == 1 for rule in self.decisions()) > 1,
+            "number of members": any(self.sizes(label) for label in self.labels),
+        }
+        return [name for name, compared in several.items() if compared]
 
     def predicts(self, label: str) -> bool:
         """Return whether runs predict a number from a hidden state instead of writing it; their answers are medians already."""
@@ -271,14 +299,16 @@ def scores(setup: Setup) -> list[Score]:
         shown = setup.measure(name)
         places = [(split, label) for split in setup.splits if shown in setup.measures(split) for label in setup.labels]
         for decision in setup.decisions() if name == setup.headline.name else (GREEDY,):
-            result += holm_corrected([_score(setup, label, split, shown, decision) for split, label in places])
+            mine = [place for place in places if decision in setup.decisions(place[1])]
+            result += holm_corrected([_score(setup, label, split, shown, decision) for split, label in mine])
     return result
 
 
 def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
     mine = setup.values(label, split, summary.name, decision)
     score = Score(label, split, summary, decision, len(mine), mine.shape[1], interval(summary, mine), judged=setup.judged)
-    return against(setup, score, str(setup.baseline), decision) if label in setup.others() else score
+    compared = label in setup.others() and decision in setup.decisions(setup.baseline)
+    return against(setup, score, str(setup.baseline), decision) if compared else score
 
 
 def against(setup: Setup, score: Score, label: str, decision: str, *, filled: bool = False) -> Score:

@@ -18,7 +18,7 @@ from numerate.lab.report.decisions import Decisions, fitting_rule
 from numerate.lab.stats import LEAST_SEEDS, Comparison, seeds_needed
 from numerate.lab.wording.decisions import change_text, decision_title, pair
 from numerate.lab.wording.measures import mean_measure
-from numerate.lab.wording.text import MOST_NAMED, SPLIT_NAMES, counted, listed, p_equation, sentence, times
+from numerate.lab.wording.text import MOST_NAMED, SPLIT_NAMES, counted, either, listed, p_equation, sentence, times
 
 Verdict = Literal["better", "worse", "noise", "untested"]
 
@@ -56,7 +56,9 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
         place = f"{where}{in_split(setup, near, ', ') if better else ''}"
         with_seeds = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
         examples = listed(sorted({f"{score.examples:,}" for score in there}))
-        sentences.append(f"No loss {differs} {setup.baseline} on {place}, with {with_seeds} and {examples} test examples.")
+        sentences.append(
+            f"No {_trained(setup)} {differs} {setup.baseline} on {place}, with {with_seeds} and {examples} test examples."
+        )
     by_place: dict[str, list[Score]] = {}
     for score in scores:
         by_place.setdefault(_where(setup, score), []).append(score)
@@ -72,7 +74,7 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
         if won[1:]:
             sentences.append(f"Also significantly better{f' {name}' if name else ''}: {_each(won[1:])}.")
     if without:
-        sentences.append(f"No loss is significantly better {listed(without)}.")
+        sentences.append(f"No {_trained(setup)} is significantly better {listed(without)}.")
     if worse:
         sentences.append(f"Significantly worse than {setup.baseline}: {_each(worse, setup)}.")
     if not better:
@@ -124,7 +126,7 @@ def exploded_sentence(setup: Setup) -> str:
         return ""
     found = []
     for label in setup.labels:
-        for decision in setup.decisions():
+        for decision in setup.decisions(label):
             errors = setup.values(label, split, name, decision, filled=True)
             errors = errors[:, np.isfinite(errors).all(0)]
             if errors.size and few_decide(errors):
@@ -271,11 +273,16 @@ def _floor_or_ceiling(setup: Setup, scores: Sequence[Score]) -> str:
     return ""
 
 
+def _trained(setup: Setup) -> str:
+    """Return what the runs differ in: ``loss``, ``format`` or both."""
+    return either([name for name in setup.dimensions() if name in ("loss", "format")] or ["loss"])
+
+
 def _largest_gain(setup: Setup, compared: Sequence[Score]) -> str:
     """The largest gain that is not significant, and how many seeds would detect it."""
     ahead = [score for score in compared if score.better is None and score.ahead]
     if not ahead:
-        return f"No loss scores better than {setup.baseline}, not even by an insignificant amount."
+        return f"No {_trained(setup)} scores better than {setup.baseline}, not even by an insignificant amount."
     largest = max(ahead, key=lambda score: score.size)
     place = _where(setup, largest, ", ")
     return f"The largest gain is not significant: {largest.label}{place}, {tested_gain(largest)}. {_needed(largest)}".rstrip()

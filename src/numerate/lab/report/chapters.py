@@ -12,12 +12,14 @@ from numerate.lab.report.decisions import Decisions, decisions
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.figures import figures
 from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, styles
+from numerate.lab.report.figures.members import by_members
 from numerate.lab.report.figures.overview import NARROW, overall, overview
 from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.format_scores import Formats, format_sentence, formats
-from numerate.lab.report.key_figures import KeyFigure
+from numerate.lab.report.key_figures import KeyFigure, of_baselines
 from numerate.lab.report.levels import Levels, levels
+from numerate.lab.report.member_scores import Members, disagreement_sentence, member_sentence, members, which_is_which
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.summary import Summary, overall_figures, overall_sentence, summarise
@@ -67,6 +69,7 @@ class Chapter:
     recommendation: RecommendationCheck | None
     levels: Levels | None = None
     formats: Formats | None = None
+    members: Members | None = None
 
     @property
     def screen(self) -> FirstScreen:
@@ -133,6 +136,7 @@ class Chapter:
         sections |= {} if self.formats is None else {"formats": "Losses and formats"}
         sections |= {} if self.levels is None else {"levels": "How good are these models?"}
         sections |= {} if self.decisions is None else {"decided": "Losses and decisions"}
+        sections |= {} if self.members is None else {"members": "Losses and members"}
         sections |= {f"{name}-title": self.figures[name].title for name in FIGURES if name in self.figures}
         sections |= {"costs": "Cost"} if self.cost_columns() else {}
         sections |= {"measures": "All metrics"}
@@ -168,18 +172,24 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         more += [] if found is None else found.sentences
         more += [words.error_sizes(setup, all_scores), words.derailed_sentence(setup, all_scores)]
         more += [] if decided is None else [words.decision_sentence(setup, decided)]
-        written = formats(setup, headline)
+        written, pools = formats(setup, headline), members(setup, decided)
         more += [] if written is None else [format_sentence(setup, written)]
+        if pools is not None:
+            more += [member_sentence(setup, pools), which_is_which(setup), disagreement_sentence(setup, pools)]
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
         examples = differing(setup, [score for score in headline if score.decision == GREEDY], limit)
-        summary = summarise(setup, all_costs, advice, found)
-        drawn, missing = _draw([overview(setup, summary), *figures(setup, headline, by_label, decided)], f"s{number}")
+        summary = summarise(setup, all_costs, advice, found, pools)
+        plans = [overview(setup, summary), *figures(setup, headline, by_label, decided)]
+        if pools is not None:
+            rated = [] if found is None else found.of(setup.splits[0])
+            plans.append(by_members(pools, by_label, of_baselines(pools.measure, rated)))
+        drawn, missing = _draw(plans, f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
         result = replace(result, more=tuple(filter(None, more)))
-        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found, written)
+        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found, written, pools)
         contents.append(Chapter(f"s{number}", setup, summary, result, *parts))
     return contents
 
@@ -201,7 +211,8 @@ def first_screen(contents: Sequence[Chapter]) -> FirstScreen:
     verdicts = {summary.verdict for summary in summaries}
     verdict = next(way for way in ("better", "worse", "noise", "untested") if way in verdicts)
     drawn, _ = _draw([overall([*zip(setups, summaries, strict=True)], titles)], "all")
-    told = overall_sentence(titles, kind, summaries, str(setups[0].baseline))
+    what = list(dict.fromkeys(name for setup in setups for name in setup.dimensions()))
+    told = overall_sentence(titles, kind, summaries, str(setups[0].baseline), what or ["loss"])
     return FirstScreen(told, "", verdict, overall_figures(summaries), drawn.get("overall"))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import rule_and_members
 from numerate.lab.report.analysis import Score, Setup, against, few_decide, holm_corrected, interval
 from numerate.lab.report.recommended import RecommendationCheck
 from numerate.lab.wording.measures import Measure, mean_measure
@@ -36,8 +37,7 @@ class ShownPair:
     def __init__(self, setup: Setup, advice: RecommendationCheck | None, measure: Measure, *, filled: bool) -> None:
         self.setup, self.advice, self.measure, self.filled = setup, advice, measure, filled
         self.split = setup.splits[0]
-        rules = {label: (GREEDY,) if setup.predicts(label) else setup.decisions() for label in setup.labels}
-        every = [self._score(label, rule) for label in setup.labels for rule in rules[label]]
+        every = [self._score(label, rule) for label in setup.labels for rule in self._rules(label)]
         base = (str(setup.baseline), GREEDY)
         self.before = next((score for score in every if key(score) == base), None)
         self.others = [score for score in every if score is not self.before]
@@ -47,6 +47,11 @@ class ShownPair:
         wanted = None if advice is None else advice.pair
         self.recommended = next((score for score in self.others if key(score) == wanted), None)
         self.after, self.best_of_all = self._after()
+
+    def _rules(self, label: str) -> list[str]:
+        """Return the decisions of a loss; of a head those from pools alone, since its answers are medians already."""
+        rules = self.setup.decisions(label)
+        return [rule for rule in rules if rule == GREEDY or not self.setup.predicts(label) or rule_and_members(rule)[1] > 1]
 
     def _score(self, label: str, rule: str) -> Score:
         values = self._values(label, rule)

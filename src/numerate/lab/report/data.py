@@ -11,6 +11,7 @@ from numerate.lab.report.analysis import Score
 from numerate.lab.report.chapters import Chapter, first_screen
 from numerate.lab.report.figures.drawing import FigurePlan
 from numerate.lab.report.levels import levels_rows, levels_scores
+from numerate.lab.report.member_scores import member_rows
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
 
@@ -28,6 +29,7 @@ class ReportData(TypedDict):
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of to_decisions; empty without decisions
     formats: list[dict[str, Any]]  # per setup, loss and format: the difference from plain text with the same loss and decision
+    members: list[dict[str, Any]]  # per setup, loss, split, number of members and decision: the difference from one member, cost
     levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
     level_notes: list[str]  # why a baseline or a relative error is missing there
     error_sources: list[dict[str, Any]]  # per setup, loss, split and metric: how much of the error is the decision
@@ -186,6 +188,9 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
         "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
         "formats": [row for chapter in chapters for row in _formats(chapter)],
+        "members": [
+            row for chapter in chapters if chapter.members is not None for row in member_rows(chapter.setup, chapter.members)
+        ],
         "levels": [
             row for chapter in chapters if chapter.levels is not None for row in levels_rows(chapter.setup, chapter.levels)
         ],

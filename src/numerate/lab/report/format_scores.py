@@ -14,7 +14,7 @@ from numerate.lab.report.analysis import Score, Setup, against, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.decisions import pair
-from numerate.lab.wording.text import listed, sentence
+from numerate.lab.wording.text import listed, sentence, without_plain
 
 _MOST_NAMED = 3  # formats that a sentence names with their figures
 
@@ -39,6 +39,11 @@ class Formats:
         """Return one of the scores; None if the loss was not run in the format."""
         key = (self.labels.get((loss, format)), split, decision)
         return next((score for score in self.scores if (score.label, score.split, score.decision) == key), None)
+
+    @property
+    def unpaired(self) -> list[str]:
+        """Losses that were not run in plain text, so that nothing shows what their format changes by itself."""
+        return [loss for loss in self.losses if (loss, PLAIN) not in self.labels]
 
     @property
     def tested(self) -> bool:
@@ -68,8 +73,9 @@ def formats(setup: Setup, headline: Sequence[Score]) -> Formats | None:
 
 def format_sentence(setup: Setup, found: Formats) -> str:
     """Return which formats are better and which are worse than plain text, on the first split; empty if there is no test."""
+    alone = without_plain(found.unpaired, str(setup.baseline))
     if not found.tested or not setup.judged:
-        return ""
+        return alone
     tested = [score for score in found.scores if score.split == setup.splits[0]]
     where = in_split(setup, setup.splits[0], ", ")
     parts = []
@@ -80,5 +86,5 @@ def format_sentence(setup: Setup, found: Formats) -> str:
         named += [f"{rest} more"] if rest else []
         parts += [f"significantly {word} than plain text with the same loss: {listed(named)}"] if named else []
     if not parts:
-        return f"No format differs significantly from plain text with the same loss{where}."
-    return f"{sentence('; '.join(parts))}{where}."
+        return f"No format differs significantly from plain text with the same loss{where}. {alone}".rstrip()
+    return f"{sentence('; '.join(parts))}{where}. {alone}".rstrip()

@@ -13,6 +13,7 @@ from numerate.lab.report.choice import ERROR, ShownPair, better, key
 from numerate.lab.report.levels import Level
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.decisions import pair
+from numerate.lab.wording.measures import Measure
 from numerate.lab.wording.text import counted, p_equation, percent, sentence, times
 
 BEST_BASELINE = "Against the best baseline"
@@ -42,9 +43,9 @@ def key_figures(
     return tuple(figure for figure in (_scores(choice), _certainty(choice, tested=tested), third) if figure is not None)
 
 
-def of_baselines(choice: ShownPair, rows: Sequence[Level]) -> dict[str, float]:
+def of_baselines(measure: Measure, rows: Sequence[Level]) -> dict[str, float]:
     """Return the metric of each baseline of a table; one that is no better than the constant is left out."""
-    name = _OF_BASELINES.get((choice.measure.name, choice.measure.median), "")
+    name = _OF_BASELINES.get((measure.name, measure.median), "")
     figures = {row.name: row.figures.get(name) for row in rows if not row.is_model}
     found = {title: figure.typical for title, figure in figures.items() if figure and math.isfinite(figure.typical)}
     return {title: value for title, value in found.items() if title == CONSTANT or value < found.get(CONSTANT, math.inf)}

@@ -30,7 +30,7 @@ from numerate.lab.report.analysis import LEVEL, Setup, few_decide
 from numerate.lab.report.records import Predictions, numbers_in
 from numerate.lab.stats import LEAST_SEEDS, compare
 from numerate.lab.stats.correction import holm
-from numerate.lab.wording.decisions import Worth, pair
+from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.text import MOST_NAMED, listed, minus, p_equation, percent, rounded, sentence
 
 Verdict = Literal["better", "worse"]
@@ -224,7 +224,7 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptBaselines)
         for label, cells in setup.cells.items():
             seeds = sorted(cells)
             parts = [cells[seed].splits[split] for seed in seeds]
-            for decision in setup.decisions():
+            for decision in setup.decisions(label):
                 errors = setup.values(label, split, "absolute_error", decision, filled=True)
                 mine[len(rows)] = seeds, errors
                 answers = [part.numbers(decision) for part in parts]
@@ -277,7 +277,8 @@ def _level(
         if all("relative_error" in own for own in measures):
             found["median_relative_error"] = [float(np.median(own["relative_error"])) for own in measures]
         if decision != GREEDY:
-            found["coverage"] = [Worth.of([part.decided]).coverage for part in parts if part.decided is not None]
+            inside = [part.decided.covered_by(decision) for part in parts if part.decided is not None]
+            found["coverage"] = [float(known.mean()) if len(known := own[np.isfinite(own)]) else None for own in inside]
     figures = {
         measure: RunFigure((fmean if measure in _AVERAGED else median)(known), min(known), max(known))
         for measure, values in found.items()

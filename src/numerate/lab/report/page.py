@@ -11,11 +11,13 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+from numerate.lab.report.analysis import Setup
 from numerate.lab.report.chapters import FIGURES, Chapter, first_screen, loss_styles
 from numerate.lab.report.data import to_decisions, to_table
 from numerate.lab.report.examples import PIXELS, examples_table
 from numerate.lab.report.figures.drawing import FigurePlan
 from numerate.lab.report.figures.svg import loss_key
+from numerate.lab.report.member_scores import which_is_which
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import csv_address
 from numerate.lab.stats import LEAST_SEEDS
@@ -23,6 +25,7 @@ from numerate.lab.wording.decisions import decision_title
 from numerate.lab.wording.text import (
     counted,
     effect_text,
+    either,
     listed,
     minus,
     p_text,
@@ -55,6 +58,8 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
     names = {setup.without_format(label) for setup in setups for label in setup.labels}
     written = {setup.format(label) for setup in setups for label in setup.labels}
     of_formats = [counted(len(written), "format")] if len(written) > 1 else []
+    most = max([1, *(size for setup in setups for label in setup.labels for size in setup.sizes(label))])
+    of_members = [f"up to {most} members"] if most > 1 else []
     settings, losses = _settings(chapters)
     return template.render(
         run=experiment,
@@ -62,7 +67,8 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         across=across,
         first=first_screen(chapters),
         date=_date(experiment.created),
-        about=listed([counted(len(names), "loss"), *of_formats, counted(len(seeds), "seed")]),
+        about=listed([counted(len(names), "loss"), *of_formats, *of_members, counted(len(seeds), "seed")]),
+        question=_question(setups),
         settings=settings,
         losses=losses,
         environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
@@ -73,6 +79,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         infinity=math.inf,
         pixels=PIXELS,
         decision_title=decision_title,
+        which_is_which=which_is_which,
         address=csv_address,
         to_decisions=to_decisions,
         examples_table=examples_table,
@@ -85,6 +92,13 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         script=script,
         script_hash=f"sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}",  # no other script runs in the page
     )
+
+
+def _question(setups: Sequence[Setup]) -> str:
+    """Return what the page answers; decisions are part of every answer."""
+    compared = {name for setup in setups for name in setup.dimensions()}
+    named = {"loss": "a numeric loss", "format": "a format", "number of members": "a pool of members"}
+    return f"does {either([noun for name, noun in named.items() if name in compared] or ['a numeric loss'])} help?"
 
 
 def _date(created: str) -> str:

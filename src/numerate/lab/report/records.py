@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from numerate.answers.numerals import last_number
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.evaluation.error_sources import Decided, read_decisions
+from numerate.lab.evaluation.error_sources import Decided, read_decisions, recorded_decisions
 from numerate.lab.evaluation.missing import FALLBACK
 from numerate.lab.files.records import read_jsonl
 
@@ -65,7 +65,7 @@ class Predictions:
         if rule == GREEDY:
             return self.measures
         assert self.decided is not None
-        return self.decided.measures[rule]
+        return self.decided.by(rule)
 
     def filled(self, name: str, rule: str) -> Floats:
         """Return a metric ``[E]`` of a decision with that of the fallback where it is infinite, for means."""
@@ -151,15 +151,17 @@ def read_run(directory: str | Path) -> ExperimentRecord:
             f"{directory} has no finished run ({len(unfinished)} unfinished): nothing to report yet. "
             "Run `numerate compare` again; it resumes where it stopped."
         )
+    config = _object_in(experiment, "config", file)
+    pools = members if isinstance(members := config.get("members"), list) else ()
     return ExperimentRecord(
         directory=directory,
         name=str(experiment.get("name") or directory.resolve().name),
         created=str(experiment.get("created") or ""),
         command=str(experiment.get("command") or ""),
         baseline=str(experiment.get("baseline") or "ce"),
-        config=_object_in(experiment, "config", file),
+        config=config,
         environment=_object_in(experiment, "environment", file),
-        cells=[read_cell(folder) for folder in finished],
+        cells=[read_cell(folder, pools) for folder in finished],
         unfinished=unfinished,
         note=str(experiment.get("note") or ""),
     )
@@ -173,8 +175,8 @@ def _folders(cells: Path, listed: Any, file: Path) -> list[Path]:
     return [cells / name for name in dict.fromkeys(listed)]
 
 
-def read_cell(folder: Path) -> RunRecord:
-    """Read a finished run; raise if its files are broken."""
+def read_cell(folder: Path, pools: Collection[int] = ()) -> RunRecord:
+    """Read a finished run; raise if its files are broken. ``pools`` are sizes that are compared beside one member and all."""
     for name in ("config.json", "predictions.jsonl"):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has a result.json but no {name}: delete the folder and run it again.")
@@ -186,7 +188,10 @@ def read_cell(folder: Path) -> RunRecord:
     seed = config.get("seed")
     if not isinstance(seed, int):
         raise ValueError(f"{file}: seed={seed!r} is not an integer: expected the seed of the run.")
-    splits = _read_predictions(folder / "predictions.jsonl")
+    members = config.get("members", 1)
+    if not isinstance(members, int) or members < 1:
+        raise ValueError(f"{file}: members={members!r} is not a number of members: expected 1 or more.")
+    splits = _read_predictions(folder / "predictions.jsonl", members, pools)
     for split, expected in _object_in(result, "splits", folder / "result.json").items():
         count = len(splits[split].index) if split in splits else 0
         if isinstance(expected, dict) and expected.get("n", count) != count:
@@ -225,7 +230,7 @@ def _read_unfinished(folder: Path) -> UnfinishedRun:
     )
 
 
-def _read_predictions(file: Path) -> dict[str, Predictions]:
+def _read_predictions(file: Path, members: int, pools: Collection[int]) -> dict[str, Predictions]:
     splits: dict[str, list[dict[str, Any]]] = {}
     for number, row in _lines(file):
         try:
@@ -237,7 +242,7 @@ def _read_predictions(file: Path) -> dict[str, Predictions]:
     if not splits:
         raise ValueError(f"{file} is empty: expected one line per test example. Delete the folder and run it again.")
     try:
-        return {split: _predictions(rows) for split, rows in splits.items()}
+        return {split: _predictions(rows, members, pools) for split, rows in splits.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"the decisions of a line are not complete ({error})"
         raise ValueError(f"{file}: {what}. Delete the folder and run it again.") from None
@@ -260,12 +265,13 @@ def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, A
     return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
 
 
-def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
+def _predictions(rows: Sequence[Mapping[str, Any]], members: int, pools: Collection[int]) -> Predictions:
     def column(name: str) -> tuple[Any, ...]:
         return tuple(row[name] for row in rows)
 
     digits = [digit for row in rows for digit in row["digits"]]
-    names, decided = rows[0]["measures"], read_decisions(rows)
+    names, decided = rows[0]["measures"], read_decisions(rows, members, pools)
+    said = [] if decided is None else [recorded_decisions(row, members) for row in rows]
     others = [row.get(FALLBACK) or {} for row in rows]
     return Predictions(
         index=column("index"),
@@ -279,9 +285,7 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
         decided=decided,
         medians=() if decided is None else tuple(None if text is None else str(text) for text in column("median")),
         intervals=() if decided is None else tuple(ends and tuple(map(str, ends)) for ends in column("interval")),
-        decided_answers={
-            rule: tuple(row["decisions"][rule]["answer"] for row in rows) for rule in (() if decided is None else decided.rules)
-        },
+        decided_answers={rule: tuple(own[rule]["answer"] for own in said) for rule in (() if decided is None else decided.rules)},
         fallback={
             name: np.array([math.inf if (x := other.get(name)) is None else float(x) for other in others]) for name in names
         },

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.analysis import RunCost, Score, Setup
 from numerate.lab.report.answer import Verdict, column_of
 from numerate.lab.report.choice import ShownPair, better, choose, key
 from numerate.lab.report.key_figures import BEST_BASELINE, KeyFigure, key_figures, of_baselines, size_of
 from numerate.lab.report.levels import Level, Levels, remedy
+from numerate.lab.report.member_scores import Members
 from numerate.lab.report.recommended import RecommendationCheck
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.training.config import CROSS_ENTROPY
 from numerate.lab.wording.decisions import decision_noun, pair
 from numerate.lab.wording.measures import EXAMPLES_WON, Measure
-from numerate.lab.wording.text import listed, percent, safe_text, sentence
+from numerate.lab.wording.text import either, listed, p_equation, percent, rounded, safe_text, sentence
 
 _NAME = 40  # characters of a name from data
 
@@ -52,14 +54,20 @@ class Summary:
 
 
 def summarise(
-    setup: Setup, costs: Sequence[RunCost], advice: RecommendationCheck | None, levels: Levels | None = None
+    setup: Setup,
+    costs: Sequence[RunCost],
+    advice: RecommendationCheck | None,
+    levels: Levels | None = None,
+    members: Members | None = None,
 ) -> Summary:
-    """Return the first screen of a setup, from its runs, what is recommended, and the baselines of a table."""
+    """Return the first screen of a setup, from its runs, what is recommended, the baselines of a table, and pools."""
     choice, rows = choose(setup, advice), [] if levels is None else levels.of(setup.splits[0])
     verdict, text = _answer(choice, rows)
-    baselines = of_baselines(choice, rows)
+    pooled, cost = ("", "") if members is None else _pool(choice, members)
+    baselines = of_baselines(choice.measure, rows)
     figures = key_figures(choice, costs, rows, baselines, tested=verdict != "untested")
-    return Summary(verdict, text, _note(choice, verdict), figures, choice.before, choice.after, choice.pairs, baselines)
+    text, note = (" ".join(filter(None, part)) for part in ((text, pooled), (_note(choice, verdict), cost)))
+    return Summary(verdict, text, note, figures, choice.before, choice.after, choice.pairs, baselines)
 
 
 def _answer(choice: ShownPair, rows: Sequence[Level]) -> tuple[Verdict, str]:
@@ -83,8 +91,7 @@ def _answer(choice: ShownPair, rows: Sequence[Level]) -> tuple[Verdict, str]:
             return "worse", f"{_subject(choice)} {_changed(choice, better=False)}: keep {base}."
         by = percent(after.change) if after.change else ""
         return "noise", f"{_subject(choice)} made no significant difference on {place}{f' ({by})' if by else ''}."
-    kinds = {"loss": len(setup.labels) > 1, "decision": len(setup.decisions()) > 1}
-    what = " or ".join(kind for kind, several in kinds.items() if several)
+    what = either(setup.dimensions())
     worse = [score for score in choice.others if better(score) is False]
     if not worse:
         return "noise", f"No {what} was significantly better than {base} on {place}."
@@ -181,29 +188,59 @@ def _note(choice: ShownPair, verdict: Verdict) -> str:
     return told
 
 
+def _pool(choice: ShownPair, members: Members) -> tuple[str, str]:
+    """Return by how much the largest pool is better than one member, if it is, and what it costs.
+
+    It is the pool of the loss that is shown, or if that has none, the one with the largest gain.
+    """
+    pools = [pool for pool in members.of(choice.split) if pool.scores[members.rules[0]].better]
+    pools = [pool for pool in pools if pool.members == choice.setup.sizes(pool.label)[-1]]
+    shown = [pool for pool in pools if choice.after is not None and pool.label == choice.after.label]
+    if not pools:
+        return "", ""
+    best = max(shown or pools, key=lambda pool: pool.scores[members.rules[0]].size)
+    score, one = best.scores[members.rules[0]], members.pool(best.label, best.split, 1)
+    assert score.comparison is not None
+    assert one is not None
+    gain = f"{score.gain_measure.difference(score.size).removeprefix('+')}"
+    if not members.measure.higher_is_better and score.change:
+        gain = f"{size_of(score.change)} of the {members.measure.summary}"
+    of = "" if shown else f" of {_noun(choice.setup, best.label)}"
+    told = f"The pool of {best.members} members{of} is better than one member by {gain} ({p_equation(score.comparison.final_p)})."
+    names = {"s to train": "train_seconds", "ms per row": "answer_ms"}
+    times = [(what, getattr(best, name), getattr(one, name)) for what, name in names.items()]
+    costs = [f"{rounded(all_of)} {what} (one: {rounded(alone)})" for what, all_of, alone in times if None not in (all_of, alone)]
+    return told, f"The pool takes {listed(costs)}." if costs else ""
+
+
 def _place(setup: Setup) -> str:
     """Return the column of a table, or the task."""
     return safe_text(column_of(setup) or setup.task.replace("_", " "), _NAME)
 
 
 def _noun(setup: Setup, label: str) -> str:
-    """Return ``cross-entropy``, ``soft labels`` or the label of a loss."""
+    """Return ``cross-entropy``, ``soft labels`` or the label of a loss, and its format if it is not plain text."""
     cells = setup.cells.get(label, {})
-    soft = any(cell.config.get("soft") for cell in cells.values())
-    if label == "soft" or soft:
-        return "soft labels" if label == "soft" else f"soft labels ({safe_text(label, _NAME)})"
-    return "cross-entropy" if label == CROSS_ENTROPY else safe_text(label, _NAME)
+    format = setup.format(label) if cells else PLAIN
+    name = setup.without_format(label) if cells else label
+    noun = "cross-entropy" if name == CROSS_ENTROPY else safe_text(name, _NAME)
+    if name == "soft" or any(cell.config.get("soft") for cell in cells.values()):
+        noun = "soft labels" if name == "soft" else f"soft labels ({noun})"
+    return noun if format == PLAIN else f"{noun} in the {safe_text(format, _NAME)} format"
 
 
-def overall_sentence(titles: Sequence[str], kind: str, summaries: Sequence[Summary], baseline: str) -> str:
-    """Return the answer for several setups; ``kind`` is what they are: tasks, models, or combinations of both."""
+def overall_sentence(titles: Sequence[str], kind: str, summaries: Sequence[Summary], baseline: str, what: Sequence[str]) -> str:
+    """Return the answer for several setups.
+
+    ``kind`` is what they are: tasks, models, or combinations of both; ``what`` is compared: losses, formats, ..
+    """
     base, count = "cross-entropy" if baseline == CROSS_ENTROPY else safe_text(baseline, _NAME), len(summaries)
     if all(summary.verdict == "untested" for summary in summaries):
         return f"Nothing could be tested against {base} on any of {count} {kind}."
     won = [safe_text(title, _NAME) for title, summary in zip(titles, summaries, strict=True) if summary.verdict == "better"]
     if not won:
-        return f"No loss or decision was significantly better than {base} on any of {count} {kind}."
-    return f"A loss or decision beat {base} on {len(won)} of {count} {kind}{f': {listed(won)}' if len(won) <= 3 else ''}."
+        return f"No {either(what)} was significantly better than {base} on any of {count} {kind}."
+    return f"A {either(what)} beat {base} on {len(won)} of {count} {kind}{f': {listed(won)}' if len(won) <= 3 else ''}."
 
 
 def overall_figures(summaries: Sequence[Summary]) -> tuple[KeyFigure, ...]:

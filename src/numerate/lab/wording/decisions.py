@@ -11,7 +11,7 @@ import numpy as np
 from numerate.answers.metrics import METRICS
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import FITTING, GREEDY, SAMPLED, cost
-from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
+from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources, rule_and_members
 from numerate.lab.stats import compare
 from numerate.lab.stats.intervals import scale_of
 from numerate.lab.wording.measures import Measure, mean_measure
@@ -27,7 +27,7 @@ def decision_noun(rule: str) -> str:
     """Return a decision as a noun: ``the median``, ``the rule within``, ``greedy answers``."""
     if rule == GREEDY:
         return "greedy answers"
-    return f"the {rule}" if rule in ("median", "mean", "mode", SAMPLED) else f"the rule {rule}"
+    return f"the {rule}" if rule_and_members(rule)[0] in ("median", "mean", "mode", SAMPLED) else f"the rule {rule}"
 
 
 def pair(loss: str, decision: str) -> str:

@@ -71,6 +71,25 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def either(names: Sequence[str]) -> str:
+    """Join alternatives: ``loss``, ``loss, format or decision``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def without_plain(losses: Sequence[str], baseline: str) -> str:
+    """Say that losses are run in another format alone; empty if there are none.
+
+    Examples:
+        >>> print(without_plain(["emd"], "ce"))
+        emd is not run in plain text: the difference from ce is that of loss and format together. Add --format plain to tell \
+them apart.
+    """
+    if not losses:
+        return ""
+    told = f"{listed(losses, MOST_NAMED)} {'is' if len(losses) == 1 else 'are'} not run in plain text"
+    return f"{told}: the difference from {baseline} is that of loss and format together. Add --format plain to tell them apart."
+
+
 def counted(number: int, noun: str) -> str:
     """Format a count: ``1 seed``, ``3 seeds``, ``6 losses``."""
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"

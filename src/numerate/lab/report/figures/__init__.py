@@ -5,6 +5,7 @@ predicted   predicted against actual numbers
 errors      size of the errors
 tokens      errors by digit place, calibration
 curves      learning curves
+members     scores by number of members
 sizes       effect by model size, over several setups
 drawing     what they share: styles, panels, points with intervals, legends
 svg         a matplotlib figure becomes an element of the page

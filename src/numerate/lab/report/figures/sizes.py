@@ -79,7 +79,7 @@ def _levers(setups: Sequence[Setup]) -> Levers:
     The decision is not chosen by its score, which would make the best of several look better than it is.
     """
     first, *rest = setups
-    rules = [rule for rule in first.decisions() if all(rule in other.decisions() for other in rest)]
+    rules = [rule for rule in first.decisions(first.baseline) if all(rule in other.decisions(other.baseline) for other in rest)]
     name = first.headline.name
     exact = first.headline.higher_is_better  # then another rule than the fitting one is no substitute
     fitting = (same_rule(rules, FITTING.get(name)) if exact else fitting_rule(rules, name)) or GREEDY
