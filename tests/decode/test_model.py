@@ -56,7 +56,7 @@ INPUTS = {"input_ids": PROMPTS, "attention_mask": (PROMPTS > 0).long()}
 
 
 def brute_force(model: Any, prompt: list[int], texts: list[str], digits: int, decimals: int) -> dict[Any, float]:
-    """Probabilities by value, "more" and "none": every sequence of tokens, each by a forward pass over all of it."""
+    """Probabilities by value, "more" and "none": every sequence of tokens; those of one length in one forward pass."""
     whole = rf"\d{{1,{digits}}}" if "," not in texts else r"(?:\d{1,4}|\d,\d{0,3})"
     begun = re.compile(rf"[ \n]{{0,2}}(?:-?|-?{whole}|-?(?:\d{{1,{digits}}})\.\d{{0,{decimals}}})")
     number = re.compile(r"-?(?:\d,\d{3}|\d+)(?:\.\d+)?")
@@ -73,17 +73,19 @@ def brute_force(model: Any, prompt: list[int], texts: list[str], digits: int, de
         else:
             masses[Decimal(match[0].replace(",", ""))] += mass
 
-    @torch.no_grad()
-    def go(ids: list[int], text: str, mass: float) -> None:
-        chances = model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
-        for token, chance in enumerate(chances):
-            piece = "!" if token < 4 else texts[token - 4]  # words and the end end a number
-            if begun.fullmatch(text + piece):
-                go([*ids, token], text + piece, mass * chance)
-            else:
-                settle(text, piece, mass * chance)
-
-    go(prompt, "", 1.0)
+    rows = [(prompt, "", 1.0)]
+    while rows:
+        with torch.no_grad():
+            chances = model(torch.tensor([ids for ids, _, _ in rows])).logits[:, -1].double().softmax(-1).tolist()
+        longer = []
+        for (ids, text, mass), after in zip(rows, chances, strict=True):
+            for token, chance in enumerate(after):
+                piece = "!" if token < 4 else texts[token - 4]  # words and the end end a number
+                if begun.fullmatch(text + piece):
+                    longer.append(([*ids, token], text + piece, mass * chance))
+                else:
+                    settle(text, piece, mass * chance)
+        rows = longer
     return masses
 
 
