@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,3 +124,18 @@ def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[st
         call()
     for part in parts:
         assert part in str(caught.value), f"{part!r} is missing from {caught.value}"
+
+
+def is_linear(work: Callable[[int], Any], small: int, least: float = 0.005) -> bool:
+    """Whether 8 times the size takes less than 40 times the CPU time, where linear is 8 and quadratic 64.
+
+    It is measured again where it takes longer: a garbage collection in between may.
+    """
+
+    def cpu_seconds(size: int) -> float:
+        began = time.process_time()
+        work(size)
+        return time.process_time() - began
+
+    most = 40 * max(cpu_seconds(small), least)
+    return any(cpu_seconds(8 * small) < most for _ in range(3))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import is_linear
 
 from numerate.answers.chartqa import relaxed_accuracy
 from numerate.answers.metrics import METRICS
@@ -88,11 +87,8 @@ def test_a_text_is_right_of_itself(text: str) -> None:
 
 @pytest.mark.parametrize("piece", [" ", ".", "%", "1.", "9", "'", "$"])
 def test_time_grows_with_the_text_alone(piece: str) -> None:
-    def cpu_seconds(size: int) -> float:
-        began = time.process_time()
+    def score(size: int) -> None:
         for rule in RULES:
             relaxed_accuracy(f"1{piece * size}", f"{piece * size}x", rule)  # type: ignore[arg-type]
-        return time.process_time() - began
 
-    long = min(cpu_seconds(96_000) for _ in range(3))  # a garbage collection in one of them takes longer than the text
-    assert long < 40 * max(cpu_seconds(12_000), 0.005)  # linear would be 8 times as long, quadratic 64
+    assert is_linear(score, 12_000)

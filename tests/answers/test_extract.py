@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-import time
 import unicodedata
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import is_linear
 
 from numerate.answers.extract import (
     EXTRACTORS,
@@ -385,12 +385,9 @@ def test_a_version_stands_for_its_answers(name: str) -> None:
     ],
 )
 def test_time_grows_with_the_text_alone(piece: str) -> None:
-    def cpu_seconds(size: int) -> float:
-        began = time.process_time()
+    def read(size: int) -> None:
         for text in (piece * (size // len(piece)), f"{piece}{' ' * size}{piece}"):
             for extractor in EXTRACTORS.values():
                 extractor(text)
-        return time.process_time() - began
 
-    long = min(cpu_seconds(20_000) for _ in range(3))  # a garbage collection in one of them takes longer than the text
-    assert long < 40 * max(cpu_seconds(2_500), 0.005)  # linear would be 8 times as long, quadratic 64
+    assert is_linear(read, 2_500)

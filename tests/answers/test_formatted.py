@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.samples import is_linear
 
 from numerate.answers import EXTRACTORS, METRICS, in_format, number_distribution
 from numerate.answers.extract import Extractor
@@ -139,12 +139,5 @@ def test_no_text_raises(kind: str, text: str) -> None:
 @pytest.mark.parametrize("piece", ["1", "1 ", "1.", "1,", "1,111", "1:", "1 : ", "1 . ", "-", "11 1"])
 def test_time_grows_with_the_text_alone(kind: str, piece: str) -> None:
     read = in_format(NumberFormat.fit(["12.5"], kind))
-
-    def cpu_seconds(size: int) -> float:
-        began = time.process_time()
-        for end in ("", "x1", ":1", ": 1"):
-            read(piece * (size // len(piece)) + end)
-        return time.process_time() - began
-
-    long = min(cpu_seconds(8_000) for _ in range(3))
-    assert long < 40 * max(cpu_seconds(1_000), 0.002)  # linear would be 8 times as long, quadratic 64
+    ends = ("", "x1", ":1", ": 1")
+    assert is_linear(lambda size: [read(piece * (size // len(piece)) + end) for end in ends], 1_000, 0.002)
