@@ -147,6 +147,8 @@ def evaluate_all(
     loaded.model.eval()
     members = members or (AllAtOnce(loaded, [1] * len(evaluations)) if stacked else None)
     every: OneByOne | AllAtOnce = members or OneByOne(loaded)
+    if members is not None:
+        members.stacked.model.eval()
     vocab = loaded.vocab if loaded.format.has_places else NumericVocab.from_tokenizer(loaded.tokenizer)
     finder = number_finder(loaded, task, decide_width) if decide and not task.ends_in_number else None
     for evaluation in evaluations:

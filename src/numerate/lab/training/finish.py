@@ -58,8 +58,7 @@ def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelF
         from numerate.lab.training.stacked.model import stack  # the package of stacked runs imports this module
 
         members = stack([LoadedModel(**{**vars(loaded), "model": model, "pool": None}) for model in loaded.pool.models])
-        members.to(loaded.model.device).model.eval()
-        options["members"] = AllAtOnce(members, [loaded.pool.size])
+        options["members"] = AllAtOnce(members.to(loaded.model.device), [loaded.pool.size])
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 
 
