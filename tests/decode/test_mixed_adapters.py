@@ -19,6 +19,7 @@ from tests.integrations.trainers.architectures import ATTEMPTS, batches, build
 
 from numerate.decode import NumberGrammar, distribution, interval, member_distributions, number
 from numerate.decode.mixed import can_mix
+from numerate.decode.model import NoNumberError
 from numerate.decode.rows import ignores_padding
 from numerate.distribution import NumberDistribution, pool
 from numerate.formats import NumberFormat
@@ -167,7 +168,7 @@ def test_formats_and_widths(model: Any, format: Any, width: int | None) -> None:
 
 def test_decisions_are_those_of_the_pool(model: Any) -> None:
     rows = member_distributions(model, INPUTS, TOKENS_OF, adapters=NAMES)
-    pools = [pool([one for one in row if one is not None], [3, 2, 1]) for row in rows]
+    pools = [pool(row, [3, 2, 1]) for row in rows]
     assert distribution(model, INPUTS, TOKENS_OF, adapters=NAMES, weights=[3, 2, 1]) == pools
     search: dict[str, Any] = {"adapters": NAMES, "weights": [3, 2, 1], "max_no_number": 1}
     assert number(model, INPUTS, TOKENS_OF, "mean", **search) == [float(one.decide("mean")) for one in pools]
@@ -253,8 +254,8 @@ def test_the_model_stays_as_it_was(model: Any, active: Any, fails: bool, batch_s
     assert state() == before
 
 
-def test_members_without_a_number_are_none() -> None:
+def test_a_member_without_a_number_is_an_error() -> None:
     silent = Fixed(DIGITS, {3: 0.0}, others=-math.inf)
-    rows = member_distributions([silent, small_model(DIGITS)], INPUTS, TOKENS_OF)
-    assert [one is None for row in rows for one in row] == [True, False] * 3
-    assert member_distributions([silent, silent], INPUTS, TOKENS_OF) == [[None, None]] * 3
+    with pytest.raises(NoNumberError, match=r"prompts\[0\]: none of the 16 prefixes") as error:
+        member_distributions([silent, small_model(DIGITS)], INPUTS, TOKENS_OF)
+    assert [one is None for row in error.value.found for one in row] == [True, False] * 3

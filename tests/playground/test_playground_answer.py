@@ -224,6 +224,47 @@ def test_unsafe_or_incomplete_runs_are_not_offered(tmp_path, config, remove):
     assert list(find_models(tmp_path)) == [SHIPPED_NAME]
 
 
+def _with_members(folder: Path) -> Path:
+    """A run whose second member has other weights."""
+    from safetensors.torch import load_file, save_file
+
+    _run(folder, members=2)
+    shutil.copytree(SHIPPED, member := folder / "model" / "members" / "1")
+    weights = load_file(member / "model.safetensors")
+    save_file({name: 1.05 * weight for name, weight in weights.items()}, member / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def test_a_pool_and_the_tree_of_its_first_member(tmp_path, shown):
+    from numerate.lab.models.loading import ModelPool
+
+    folder = _with_members(tmp_path / "pool")
+    pooled = compute(AnswerRequest(model="pool", line=ROW_LINE), tmp_path)
+    alone = compute(AnswerRequest(line=ROW_LINE), tmp_path)
+    loaded = open_model("pool", tmp_path).answering.loaded
+    assert isinstance(loaded.pool, ModelPool)
+    low, high = map(Fraction, json.loads((SHIPPED / "numerate.json").read_text())["answers"])
+    options = {"width": pooled["width"], "grammar": replace(ANY_NUMBER, lowest=low, highest=high), "end_token_ids": [loaded.end]}
+    expected = decode.distribution([*loaded.pool.models], [f"{ROW_LINE}\n"], loaded.tokenizer, **options)[0]
+    assert pooled["members"] == 2
+    assert pooled["shares"]["covered"] == pytest.approx(expected.covered, abs=1e-5)
+    assert {one["rule"]: one["text"] for one in pooled["answers"]}["median"] == str(expected.median)
+    assert pooled["bars"] != alone["bars"]
+    assert alone["members"] == 1
+    assert (pooled["answers"][0], pooled["tree"]["text"]) == (alone["answers"][0], "")  # greedy and tree: the first member's
+    assert [child["text"] for child in pooled["tree"]["children"]] == [child["text"] for child in alone["tree"]["children"]]
+    (folder / "model" / "members" / "1" / "model.safetensors").rename(folder / "model" / "members" / "1" / "model.bin")
+    assert list(find_models(tmp_path)) == [SHIPPED_NAME]
+
+
+def test_members_outside_of_the_folder_are_not_offered(tmp_path):
+    _with_members(tmp_path / "elsewhere" / "pool")
+    runs = tmp_path / "runs"
+    _run(runs / "pool", members=2)
+    (runs / "pool" / "model" / "members").symlink_to(tmp_path / "elsewhere" / "pool" / "model" / "members")
+    assert list(find_models(runs)) == [SHIPPED_NAME]
+
+
 def test_a_model_is_loaded_once_and_few_are_kept(tmp_path):
     first = open_model("", tmp_path)
     assert open_model(SHIPPED_NAME, tmp_path) is first

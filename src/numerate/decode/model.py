@@ -122,7 +122,7 @@ def distribution(
 @torch.no_grad()
 def member_distributions(
     model: Any, prompts: Prompts, tokenizer: Any, *, adapters: Sequence[str] | None = None, **search: Any
-) -> list[list[NumberDistribution | None]]:
+) -> list[list[NumberDistribution]]:
     """Return the distributions of all members of a pool after each prompt, of which :func:`distribution` returns the pool.
 
     :func:`numerate.distribution.spread` of them says how far the members disagree, and
@@ -136,7 +136,11 @@ def member_distributions(
         **search: further arguments of :func:`distribution`, other than ``weights``.
 
     Returns:
-        a list per prompt, with the members' distributions in their order; None for a member that gives no number any probability.
+        a list per prompt, with the members' distributions in their order.
+
+    Raises:
+        ValueError: as :func:`distribution`; also if a member gives no number any probability. The error then has the lists in
+            ``found``, with None for such a member, whose weight :func:`distribution` counts as ``no_number``.
 
     Example::
 
@@ -146,7 +150,10 @@ def member_distributions(
     settings = {name: search.pop(name) for name in [*search] if name in SETTINGS}
     asking = {name: search.pop(name) for name in ("seed", "batch_size", "progress") if name in search}
     rows = _asked(members_of(model, tokenizer, adapters), prompts, settings, search, **asking)
-    return [[None if isinstance(one, str) else one for one in row] for row in rows]
+    problem = next((one for row in rows for one in row if isinstance(one, str)), None)
+    if problem is not None:
+        raise NoNumberError(problem, [[None if isinstance(one, str) else one for one in row] for row in rows])
+    return [[one for one in row if not isinstance(one, str)] for row in rows]
 
 
 def _asked(
@@ -225,9 +232,9 @@ def _answers(
 
 
 class NoNumberError(ValueError):
-    """No number has any probability after some prompts; ``found`` has the distributions, None for these prompts."""
+    """No number has any probability after some prompts; ``found`` has what was found, None instead of these distributions."""
 
-    def __init__(self, message: str, found: Sequence[NumberDistribution | None] = ()) -> None:
+    def __init__(self, message: str, found: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.found = [*found]
 

@@ -153,11 +153,11 @@ def test_weights_of_a_member_that_changed(runs, new, tmp_path):
 
 def test_a_row_that_one_member_cannot_answer(runs, new, tmp_path, monkeypatch):
     """It counts as no number; where a single member is left, there is nothing to disagree with."""
-    from numerate.decode.model import member_distributions
+    from numerate.decode.model import NoNumberError, member_distributions
 
     def silent(*arguments: Any, **options: Any) -> Any:
         rows = member_distributions(*arguments, **options)
-        return [[None, *rows[0][1:]], [None, None, rows[1][2]], [None] * 3, *rows[3:]]
+        raise NoNumberError("silent", [[None, *rows[0][1:]], [None, None, rows[1][2]], [None] * 3, *rows[3:]])
 
     monkeypatch.setattr("numerate.decode.model.member_distributions", silent)
     result = predict(runs["none"][1], new, tmp_path / "out.csv", calibrate="none", explain=3)

@@ -341,12 +341,19 @@ class Answering:
         """Return the distributions of the model, or of its pool, after the prompts of a batch."""
         from numerate.decode import distribution, member_distributions
         from numerate.decode.members import members_of, pooled
+        from numerate.decode.model import NoNumberError
 
         tokenizer, among = self.loaded.tokenizer, self.loaded.pool
         if among is None:
             return [Searched(one) for one in distribution(self.loaded.model, batch, tokenizer, batch_size=size, **options)]
         models, adapters = ([*among.models], None) if among.adapters is None else (self.loaded.model, among.adapters)
-        rows = member_distributions(models, batch, tokenizer, adapters=adapters, batch_size=max(size, self.batch_size), **options)
+        rows: list[Any]
+        try:
+            rows = member_distributions(
+                models, batch, tokenizer, adapters=adapters, batch_size=max(size, self.batch_size), **options
+            )
+        except NoNumberError as error:
+            rows = error.found
         members = members_of(models, tokenizer, adapters, among.weights)
         return [Searched(pooled(members, row) or "no member gives any number a probability", row) for row in rows]
 
