@@ -10,6 +10,7 @@ from numerate.choices import loss_names
 from numerate.lab.comparison.announcement import Setting, announcement
 from numerate.lab.comparison.budget import Choice, GridWork, Kind, Pace
 from numerate.lab.comparison.cells import tuning_trials
+from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.plan import Experiment, comparison_settings, planned, read_experiment
 from numerate.lab.evaluation.decisions import pool_sizes
 from numerate.lab.training.config import HEADS, SOFT
@@ -118,3 +119,22 @@ def test_pool_sizes():
         assert sizes[-1] == members
         assert sizes == sorted({*sizes})
     assert json.dumps(pool_sizes(16)) == "[1, 2, 4, 8, 16]"
+
+
+@pytest.mark.parametrize("executor", ["stacked", "local"])
+def test_a_comparison_of_members(executor, tmp_path):
+    """Two seeds of two members are two runs, whose records have the pool of one; an interrupted comparison goes on."""
+    options = {"executor": executor, "processes": 1, "progress": False, "out": tmp_path, "seeds": 2, "task_settings": SUMS}
+    options |= {"steps": 2, "batch_size": 4, "train_examples": 30, "eval_examples": 4, "eval_splits": ["interpolate"]}
+    first = compare(task="arithmetic", losses=["ce"], members=2, **options)
+    results = sorted(tmp_path.glob("cells/*/result.json"))
+    assert len(results) == 2
+    rows = [(row["members"], row["seeds"], row["decision"]) for row in first.data["members"]]
+    assert rows == [(1, 2, "mode"), (2, 2, "mode")]
+    assert {row["decision"] for row in first.table} == {"greedy", "mode", "mode of 2 members"}
+    before = results[1].stat().st_mtime_ns
+    results[0].unlink()  # as if it had been killed
+    again = compare(task="arithmetic", losses=["ce"], members=[1, 2], **options)
+    assert sorted(tmp_path.glob("cells/*/result.json")) == results
+    assert results[1].stat().st_mtime_ns == before
+    assert [row["value"] for row in again.data["members"]] == [row["value"] for row in first.data["members"]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from numerate.lab.baselines.kept import TITLES
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import rule_and_members
 from numerate.lab.report.analysis import LEVEL, RunCost, Score, against
 from numerate.lab.report.choice import ERROR, ShownPair, better, key
 from numerate.lab.report.levels import Level
@@ -88,8 +89,9 @@ def _best_baseline(choice: ShownPair, rows: Sequence[Level], baselines: Mapping[
     if after is None or math.isinf(after.interval.estimate):
         return None
     sign = -1 if choice.measure.higher_is_better else 1
+    most = rule_and_members(after.decision)[1]  # a larger pool would be an unequal rival
     rated = [score for score in choice.pairs if score.label not in (after.label, setup.baseline)]
-    rated = [score for score in rated if math.isfinite(score.interval.estimate)]
+    rated = [score for score in rated if math.isfinite(score.interval.estimate) and rule_and_members(score.decision)[1] <= most]
     heads = [score for score in rated if setup.predicts(score.label)]
     best = min(heads if heads or baselines else rated, key=lambda score: sign * score.interval.estimate, default=None)
     name = min(baselines, key=lambda name: baselines[name], default="")

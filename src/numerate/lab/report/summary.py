@@ -202,11 +202,12 @@ def _pool(choice: ShownPair, members: Members) -> tuple[str, str]:
     score, one = best.scores[members.rules[0]], members.pool(best.label, best.split, 1)
     assert score.comparison is not None
     assert one is not None
-    gain = f"{score.gain_measure.difference(score.size).removeprefix('+')}"
+    gain = score.gain_measure.difference(score.size).removeprefix("+")
     if not members.measure.higher_is_better and score.change:
-        gain = f"{size_of(score.change)} of the {members.measure.summary}"
+        gain = size_of(score.change)
     of = "" if shown else f" of {_noun(choice.setup, best.label)}"
-    told = f"The pool of {best.members} members{of} is better than one member by {gain} ({p_equation(score.comparison.final_p)})."
+    changes = f"{'raises' if members.measure.higher_is_better else 'cuts'} the {members.measure.summary} by {gain}"
+    told = f"A pool of {best.members} members{of} {changes} against one member ({p_equation(score.comparison.final_p)})."
     names = {"s to train": "train_seconds", "ms per row": "answer_ms"}
     times = [(what, getattr(best, name), getattr(one, name)) for what, name in names.items()]
     costs = [f"{rounded(all_of)} {what} (one: {rounded(alone)})" for what, all_of, alone in times if None not in (all_of, alone)]

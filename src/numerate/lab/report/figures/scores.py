@@ -98,7 +98,7 @@ def _panel(data: DataTable, split: str, decision: str) -> str:
     if len(data.distinct("decision")) == 1:
         return split_name(split)
     if len(data.distinct("split")) == 1:
-        return decision_title(decision)
+        return decision_title(decision) if len(data.distinct("decision")) == 2 or decision == GREEDY else f"by {decision}"
     return f"{split_name(split)}, {decision if decision == GREEDY else f'by {decision}'}"
 
 
