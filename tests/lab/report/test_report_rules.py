@@ -209,9 +209,9 @@ def test_explosions_are_told(said: Any, sizes: str, harm: str, seeds: int):
 
 
 def test_the_records_are_of_every_kind(said: Any):
-    """Otherwise the rules above say nothing."""
-    cases = [said(*case).data for case in CASES]
-    assert {data["answers"][0]["verdict"] for data in cases} >= {"better", "untested", "worse", "noise"}
+    """Otherwise the rules above say nothing. Those of every size, without harm, are enough."""
+    cases = [said(*case).data for case in CASES if case[1:] == ("none", 5)]
+    assert {data["answers"][0]["verdict"] for data in cases} == {"better", "untested", "worse", "noise"}
     assert {data["recommendations"][0]["agreement"] for data in cases} == {"agrees", "contradicts", "open", "untested"}
 
 
