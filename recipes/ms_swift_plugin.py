@@ -20,7 +20,7 @@ import torch
 from swift.loss import BaseLoss, loss_map
 
 import numerate as nm
-from numerate.integrations.step import StepCounts, reads_complete_numbers
+from numerate.integrations.counts import count_step
 
 LOSS = "smmd"  # a name of numerate.LOSSES
 SETTINGS: dict[str, Any] = {}  # of the loss
@@ -38,13 +38,13 @@ class NumericLoss(BaseLoss):
         if trainer.template.sequence_parallel_size > 1:
             raise NotImplementedError("sequence parallelism cuts numbers in two: expected sequence_parallel_size=1.")
         loss = nm.LOSSES[LOSS](nm.NumericVocab.from_tokenizer(trainer.template.tokenizer), **SETTINGS)
-        if reads_complete_numbers(loss):
+        if loss.reads_numbers:
             # ms-swift drops rows without a label before the head, which would join the numbers on either side.
             args.use_logits_to_keep = False
         smoothing = args.label_smoothing_factor
         objective = nm.NumericObjective(loss, weight=WEIGHT, normalize=NORMALIZE, label_smoothing=smoothing)
         self.objective = objective.to(args.device)
-        self.counts: StepCounts | None = None
+        self.counts: tuple[torch.Tensor, torch.Tensor] | None = None
         take = trainer.get_batch_samples
 
         def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
@@ -54,10 +54,12 @@ class NumericLoss(BaseLoss):
 
         trainer.get_batch_samples = get_batch_samples
 
-    def count(self, batches: list[Any]) -> StepCounts:
+    def count(self, batches: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Count batches, over all processes."""
+        accelerator = self.trainer.accelerator
+        group = torch.distributed.group.WORLD if accelerator.num_processes > 1 else None
         labels = [{"labels": batch["labels"]} for batch in batches]
-        return StepCounts.of(self.objective, labels, shift=True).over(self.trainer.accelerator, copies=1)
+        return count_step(self.objective, labels, group=group, device=accelerator.device)
 
     def __call__(
         self, outputs: Any, labels: torch.Tensor, *, num_items_in_batch: Any = None, loss_scale: Any = None, **_: Any
@@ -70,7 +72,7 @@ class NumericLoss(BaseLoss):
         trainer, processes = self.trainer, self.trainer.accelerator.num_processes
         training = trainer.model.training and torch.is_grad_enabled()
         counts = self.counts if training and self.counts is not None else self.count([{"labels": labels}])
-        step = {"num_items": counts.num_items, "num_units": counts.num_units}
+        step = dict(zip(("num_items", "num_units"), counts, strict=True))
         out = self.objective(outputs.logits, labels.to(outputs.logits.device), shift=True, **step)
         # ms-swift logs the mean over micro-batches and processes; the parts here are shares of the step's.
         shares = processes * (trainer.current_gradient_accumulation_steps if training else 1)

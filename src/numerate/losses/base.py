@@ -226,7 +226,7 @@ class NumericLoss(nn.Module):
         z, rest = self.select(logits, targets)
         cost = self.per_row(z, rest, targets)
         if reduction == "none":
-            return self._scatter(cost, targets)
+            return self.scatter(cost, targets)
         total = cost.sum()
         return total if reduction == "sum" else divide(total, self.num_units(targets))
 
@@ -463,7 +463,8 @@ class NumericLoss(nn.Module):
                 self._buffers[name] = buffer.to(moved.device)
         return self
 
-    def _scatter(self, cost: Tensor, targets: Targets) -> Tensor:
+    def scatter(self, cost: Tensor, targets: Targets) -> Tensor:
+        """Return the costs of rows ``[P]`` at their positions ``[.., T]``."""
         if targets.rows is None:
             return cost.reshape(targets.shape)
         return cost.new_zeros(targets.shape.numel()).index_add(0, targets.rows, cost).reshape(targets.shape)

@@ -7,6 +7,7 @@ cross-entropy in torch allocates two.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from numerate.objective.weighting import Weighting
 LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]  # loss, cross-entropy, numeric term, mass, overrun
 
 
-class _TermInputs(NamedTuple):
+class TermInputs(NamedTuple):
     """Inputs of the objective other than logits and labels."""
 
     loss: NumericLoss
@@ -41,17 +42,17 @@ class _TermInputs(NamedTuple):
     ends: NumberEnds | None  # positions of the overrun
 
 
-def objective_from_logits(
+def read_inputs(
     loss: NumericLoss,
     weighting: Weighting,
     logits: Tensor,
     batch: BatchLabels,
     columns: Columns,
     *,
-    with_mass: bool,
-    with_overrun: bool,
-) -> ObjectiveOutput:
-    """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
+    with_mass: bool = False,
+    with_overrun: bool = False,
+) -> tuple[Tensor, Tensor, TermInputs]:
+    """Check ``logits [.., T, V]`` and read the labels; return both by rows, and what the objective needs besides."""
     vocab_size = columns.num_tokens(logits)
     check_logits(logits, batch.ids, loss.columns_needed, vocab_size)
     labels, device = batch.ids, logits.device
@@ -66,22 +67,32 @@ def objective_from_logits(
     weights = None if batch.token_weights is None else batch.token_weights.reshape(-1)
     ends = NumberEnds.of(loss, labels, batch.position_ids) if with_overrun else None
     row_targets = RowTargets(loss.ignore_index, weighting.label_smoothing, soft, columns)
-    inputs = _TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends)
-    parts: LossParts
-    if torch.compiler.is_compiling():
-        parts = _by_autograd(flat, flat_labels, inputs)
-    else:
-        flat = flat if torch.is_grad_enabled() else flat.detach()
-        parts = _OneBuffer.apply(flat, flat_labels, inputs)  # type: ignore[no-untyped-call]
-    value, ce, term, mass, overrun = parts
-    num_ends = None if ends is None else torch.as_tensor(ends.num_ends, device=device)
-    return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass, overrun, num_ends)
+    inputs = TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends)
+    return flat if torch.is_grad_enabled() else flat.detach(), flat_labels, inputs
+
+
+def objective_from_logits(
+    loss: NumericLoss,
+    weighting: Weighting,
+    logits: Tensor,
+    batch: BatchLabels,
+    columns: Columns,
+    *,
+    with_mass: bool,
+    with_overrun: bool,
+) -> ObjectiveOutput:
+    """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
+    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, with_mass=with_mass, with_overrun=with_overrun)
+    compute: Callable[..., LossParts] = _by_autograd if torch.compiler.is_compiling() else _OneBuffer.apply
+    value, ce, term, mass, overrun = compute(flat, labels, inputs)
+    num_ends = None if inputs.ends is None else torch.as_tensor(inputs.ends.num_ends, device=flat.device)
+    return ObjectiveOutput(value, ce.detach(), term.detach(), inputs.num_items, inputs.num_units, mass, overrun, num_ends)
 
 
 objective_from_shards = torch.compiler.disable(objective_from_logits)
 
 
-def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
+def _by_autograd(flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
     """Compute the formula with autograd; torch.compile fuses it."""
     loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends = inputs
     soft = row_targets.soft
@@ -109,7 +120,7 @@ class _OneBuffer(torch.autograd.Function):
     """The objective of ``[R, V]`` logits. Forward computes their softmax; backward turns it into the gradient in place."""
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
+    def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
         loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends = inputs
         needs_grad, columns = ctx.needs_input_grad[0], row_targets.columns
         read = read_rows(flat, labels, row_targets, keep=needs_grad)

@@ -22,6 +22,7 @@ from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_h
 from numerate.objective.from_logits import objective_from_logits, objective_from_shards
 from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
+from numerate.objective.per_position import objective_per_position
 from numerate.objective.placements import local_head, local_logits
 from numerate.objective.weighting import Weighting
 from numerate.targets.soft_targets import SoftTargets
@@ -157,6 +158,48 @@ class NumericObjective(nn.Module):
         logits, columns = local_logits(logits, group, vocab_size)
         compute = objective_from_logits if columns is ALL_COLUMNS else objective_from_shards
         return compute(self.numeric_loss, self.weighting, logits, batch, columns, with_mass=with_mass, with_overrun=with_overrun)
+
+    def per_position(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        num_items: int | Tensor | None = None,
+        num_units: int | float | Tensor | None = None,
+        position_weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_weights: Tensor | None = None,
+        soft: SoftTargets | None = None,
+        shift: bool = False,
+        group: Any = None,
+        vocab_size: int | None = None,
+    ) -> Tensor:
+        """Return the objective of each position ``[.., T]``, for frameworks that sum the losses of tokens and divide them.
+
+        Their sum, divided by ``num_items``, is the ``loss`` of :meth:`forward`; its gradient may weigh or mask them in any way.
+        A position without a label has 0; with ``shift``, each position has the loss of the label that it predicts. A number-level
+        loss is at the first digit of each number.
+
+        With ``normalize="numeric"``, pass both counts of the optimizer step, as :func:`numerate.integrations.counts.count_step`
+        returns them: the numeric term is multiplied by ``num_items / num_units``, since the framework divides it by the label
+        tokens. With ``normalize="tokens"`` no count is needed.
+
+        See :meth:`forward` for the arguments.
+
+        Examples:
+            >>> import torch
+            >>> from numerate import NumericVocab, SMMDLoss
+            >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=12)
+            >>> objective = NumericObjective(SMMDLoss(vocab), normalize="tokens")
+            >>> losses = objective.per_position(torch.zeros(1, 4, 12), torch.tensor([[11, 4, 2, -100]]))
+            >>> [round(loss, 3) for loss in losses[0].tolist()]
+            [2.485, 2.755, 2.766, 0.0]
+        """
+        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
+        batch = batch.checked(self.numeric_loss, shift=shift)
+        logits, columns = local_logits(logits, group, vocab_size)
+        losses: Tensor = objective_per_position(self.numeric_loss, self.weighting, logits, batch, columns)
+        return losses
 
     if TYPE_CHECKING:  # nn.Module's returns Any
         __call__ = forward
