@@ -94,6 +94,14 @@ def test_memory_that_does_not_suffice_is_an_error_before_anything_is_loaded(
     assert ("bf16=true" in str(error.value)) == (settings == {"adapter": "lora"})
 
 
+def test_whole_models_of_all_members_have_to_fit_and_adapters_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_memory", lambda: ("this machine", 4 * 6 * (count_parameters("smollm2") or 0)))
+    check_memory(ModelSettings(model="smollm2"), 6)
+    with pytest.raises(ValueError, match=r"adapter='none', members=7\), and this machine has .* expected adapter='lora'"):
+        check_memory(ModelSettings(model="smollm2"), 7)
+    check_memory(ModelSettings(model="smollm2", adapter="lora"), 100)
+
+
 def test_a_small_model_that_is_built_needs_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_memory", lambda: ("this machine", 1))
     check_memory(ModelSettings(model="tiny"))

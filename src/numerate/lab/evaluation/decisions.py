@@ -123,6 +123,21 @@ def find_distributions(
     return [answer.distribution(finder.grammar.value) for answer in answers]
 
 
+def search_rows(
+    finder: NumberFinder,
+    examples: Sequence[Example],
+    seeds: Sequence[tuple[int, int]],
+    bf16: bool,
+    loaded: LoadedModel,
+    rows: Sequence[int],
+    members: Sequence[int] | None,
+) -> list[NumberDistribution | None]:
+    """Return the distribution over the answers to each of these rows; members draw alike."""
+    own, indices = zip(*(seeds[row] for row in rows), strict=True)
+    batch = [examples[row] for row in rows]
+    return find_distributions(loaded, finder, batch, indices=indices, seed=own, bf16=bf16, members=members)
+
+
 def sampled_distribution(task: Task, samples: Sequence[str]) -> NumberDistribution | None:
     """Return the distribution of the numbers in sampled answers; None if they have none."""
     numbers = [number_of(task.read(sample)) for sample in samples]

@@ -22,11 +22,10 @@ import numpy as np
 import torch
 
 from numerate.answers.metrics import METRICS
-from numerate.decode.finder import NumberFinder
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import Example, Examples, Task
 from numerate.lab.data.picture_store import PictureStore
-from numerate.lab.evaluation.decisions import every_decision, find_distributions, number_finder, prompts, sampled_distribution
+from numerate.lab.evaluation.decisions import every_decision, number_finder, prompts, sampled_distribution, search_rows
 from numerate.lab.evaluation.derailing import LabelDigits, mark_derailed
 from numerate.lab.evaluation.likelihood import Likelihoods, has_text, likelihoods
 from numerate.lab.evaluation.missing import FALLBACK
@@ -182,7 +181,7 @@ def evaluate_all(
         if finder is not None:
             begin = time.perf_counter()
             seeds = [(evaluations[run].seed, index) for run, _, index, _ in rows]
-            found = every.answers(runs, partial(_search, finder, batch, seeds, bf16))
+            found = every.answers(runs, partial(search_rows, finder, batch, seeds, bf16))
             seconds["search"] = (time.perf_counter() - begin) / len(batch)
         for (run, split, index, example), output, (reading, likely), sampled, distributions in zip(
             rows, outputs, readings, drawn, found, strict=True
@@ -316,21 +315,6 @@ def _samples(
         loaded, batch, members, most, bf16=bf16, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=count
     )
     return [texts[first : first + count] for first in range(0, len(texts), count)]
-
-
-def _search(
-    finder: NumberFinder,
-    examples: Sequence[Example],
-    seeds: Sequence[tuple[int, int]],
-    bf16: bool,
-    loaded: LoadedModel,
-    rows: Sequence[int],
-    members: Sequence[int] | None,
-) -> list[NumberDistribution | None]:
-    """Return the distribution over the answers to each of these rows; members draw alike."""
-    own, indices = zip(*(seeds[row] for row in rows), strict=True)
-    batch = [examples[row] for row in rows]
-    return find_distributions(loaded, finder, batch, indices=indices, seed=own, bf16=bf16, members=members)
 
 
 def _generate(

@@ -40,6 +40,7 @@ def check_memory(config: ModelSettings, members: int = 1) -> None:
     need = max(least_bytes(count, config.adapter, bf16=config.bf16), _WEIGHT * count * members if config.adapter == "none" else 0)
     if need <= memory:
         return
+    several = f", members={members}" if members > 1 else ""
     lora = least_bytes(count, "lora", bf16=config.bf16)
     remedies = [
         *([f"adapter='lora', which takes {lora / _GIB:.1f} GiB and the activations"] if lora < min(need, memory) else []),
@@ -48,7 +49,7 @@ def check_memory(config: ModelSettings, members: int = 1) -> None:
     ]
     raise ValueError(
         f"model={config.model!r} has {count / 1e6:,.0f} M parameters, which take at least {need / _GIB:.1f} GiB to train "
-        f"(adapter={config.adapter!r}), and {where} has {memory / _GIB:.1f} GiB: expected {', or '.join(remedies)}."
+        f"(adapter={config.adapter!r}{several}), and {where} has {memory / _GIB:.1f} GiB: expected {', or '.join(remedies)}."
     )
 
 
