@@ -129,7 +129,7 @@ def predict(
         console.print(Text(note), style="yellow", soft_wrap=True)
     _show_problems(console, result)
     work = f"{counted(result.new_rows, 'row')} in {result.seconds:,.1f} s, " if result.new_rows else ""
-    flagged = "" if result.unusual is None else f", {counted(result.unusual, 'row')} of {result.rows:,} flagged as unusual"
+    flagged = "" if result.unusual is None else f", {result.unusual:,} of {counted(result.rows, 'row')} flagged as unusual"
     console.print(Text.assemble(f"{work}predictions in ", (str(result.path), "bold"), flagged), soft_wrap=True)
     if result.rows == sum(result.problems.values()):
         raise ValueError("no row has a prediction; the column problem has the reasons.")
@@ -174,7 +174,7 @@ def _show_members(console: Console, one: Explained, level: float) -> None:
         console.print(Text(f"  member {place}: {held}", style="dim"), soft_wrap=True)
     if one.prediction.disagreement is not None:
         more = ", unusually far" if one.prediction.unusual else ""
-        console.print(Text(f"  members disagree by {one.prediction.texts['disagreement']}{more}"), soft_wrap=True)
+        console.print(Text(f"  members disagree by {one.prediction.disagreement:.3g}{more}"), soft_wrap=True)
 
 
 def _show_figures(console: Console, result: Predicted, level: float) -> None:
