@@ -57,7 +57,7 @@ def test_the_sentence_names_what_is_significant():
     assert told.startswith("Significantly better than plain text with the same loss: ce padded")
     assert "soft padded" not in told
     alone = "emd is not run in plain text: the difference from ce is that of loss and format together. Add --format plain"
-    assert told.endswith(f"{alone} to tell them apart.")
+    assert told.endswith(f"{alone} to separate them.")
     assert format_sentence(made(seeds=1), formats(made(seeds=1), headline_of(made(seeds=1)))).startswith(alone)
     alike = made(("ce", "soft", "soft padded"))
     assert format_sentence(alike, formats(alike, headline_of(alike))) == (

@@ -216,7 +216,7 @@ def plan_in_budget(
         cells = sorted(experiment.of_one_seed(), key=lambda cell: losses.index(cell.name))
         paces = _paces(cells, folder, _MEASURING * budget.seconds, processes, pool)
         rows = [_test_rows(cell, tasks[task_key(cell)]) for cell in cells]
-        kinds = [Kind(cell.name, *known, cell.members) for cell, *known in zip(cells, paces, rows, strict=True)]
+        kinds = [Kind(cell.name, pace, own, cell.members) for cell, pace, own in zip(cells, paces, rows, strict=True)]
         kept = _fitted(budget, experiment, least, most, GridWork(losses, kinds, processes, stacked, trials))
         write_json(folder / PLAN, {"asked": asked, **kept})
     labelled = zip(experiment.losses, experiment.cells(), strict=False)  # losses vary fastest

@@ -19,7 +19,7 @@ from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.format_scores import Formats, format_sentence, formats
 from numerate.lab.report.key_figures import KeyFigure, of_baselines
 from numerate.lab.report.levels import Levels, levels
-from numerate.lab.report.member_scores import Members, disagreement_sentence, member_sentence, members, which_is_which
+from numerate.lab.report.member_scores import MemberScores, disagreement_sentence, member_sentence, members, which_is_which
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.summary import Summary, overall_figures, overall_sentence, summarise
@@ -69,7 +69,7 @@ class Chapter:
     recommendation: RecommendationCheck | None
     levels: Levels | None = None
     formats: Formats | None = None
-    members: Members | None = None
+    members: MemberScores | None = None
 
     @property
     def screen(self) -> FirstScreen:

@@ -89,7 +89,7 @@ def _best_baseline(choice: ShownPair, rows: Sequence[Level], baselines: Mapping[
     if after is None or math.isinf(after.interval.estimate):
         return None
     sign = -1 if choice.measure.higher_is_better else 1
-    most = rule_and_members(after.decision)[1]  # a larger pool would be an unequal rival
+    most = rule_and_members(after.decision)[1]  # not a larger pool, which costs more
     rated = [score for score in choice.pairs if score.label not in (after.label, setup.baseline)]
     rated = [score for score in rated if math.isfinite(score.interval.estimate) and rule_and_members(score.decision)[1] <= most]
     heads = [score for score in rated if setup.predicts(score.label)]

@@ -52,7 +52,7 @@ class PoolScore:
 
 
 @dataclass(frozen=True)
-class Members:
+class MemberScores:
     """Everything the report says about the members of a setup's runs.
 
     Attributes:
@@ -94,7 +94,7 @@ class Members:
         return [(name, text) for name, text in headings.items() if any(getattr(pool, name) is not None for pool in self.pools)]
 
 
-def members(setup: Setup, decided: Decisions | None) -> Members | None:
+def members(setup: Setup, decided: Decisions | None) -> MemberScores | None:
     """Compare pools of members with one member, by the first metric of the decisions; None if all runs have one member."""
     sizes = {label: known for label in setup.labels if (known := setup.sizes(label))}
     if decided is None or not sizes:
@@ -104,18 +104,18 @@ def members(setup: Setup, decided: Decisions | None) -> Members | None:
     fitting = fitting_rule(rules, measure.name)
     rules = [*(rule for rule in rules if rule == fitting), *(rule for rule in rules if rule != fitting)]
     places = [(label, split) for split in setup.splits for label in sizes]
-    scores: dict[tuple[str, str, int, str], Score] = {}
+    scores: dict[tuple[tuple[str, str], int, str], Score] = {}
     for rule in rules:
         own = [(place, score) for place in places for score in _scores(setup, measure, *place, rule, sizes[place[0]]).items()]
         tested = holm_corrected([score for _, (_, score) in own])
-        scores |= {(*place, size, rule): found for (place, (size, _)), found in zip(own, tested, strict=True)}
+        scores |= {(place, size, rule): found for (place, (size, _)), found in zip(own, tested, strict=True)}
     pools = [
-        PoolScore(*place, size, {rule: scores[(*place, size, rule)] for rule in rules}, *_facts(setup, *place, size))
+        PoolScore(*place, size, {rule: scores[place, size, rule] for rule in rules}, *_facts(setup, *place, size))
         for place in places
         for size in sizes[place[0]]
     ]
     apart = {place: share for place in places if (share := _apart(setup, *place)) is not None}
-    return Members(pools, measure, tuple(rules), apart)
+    return MemberScores(pools, measure, tuple(rules), apart)
 
 
 def _scores(setup: Setup, measure: Measure, label: str, split: str, rule: str, sizes: Sequence[int]) -> dict[int, Score]:
@@ -126,8 +126,10 @@ def _scores(setup: Setup, measure: Measure, label: str, split: str, rule: str, s
         finite = np.ones_like(finite)
     scores = {}
     for size, own in values.items():
-        mine = own[:, finite]  # [S, E]: the members of a run are in it already
-        score = Score(label, split, measure, pooled(rule, size), *mine.shape, interval(measure, mine), judged=setup.judged)
+        mine = own[:, finite]
+        seeds, examples = mine.shape  # each run is a row, whatever its members
+        found = interval(measure, mine)
+        score = Score(label, split, measure, pooled(rule, size), seeds, examples, found, judged=setup.judged)
         scores[size] = score if size == sizes[0] else compared(score, mine, values[sizes[0]][:, finite])
     return scores
 
@@ -175,7 +177,7 @@ def which_is_which(setup: Setup) -> str:
     )
 
 
-def member_sentence(setup: Setup, found: Members) -> str:
+def member_sentence(setup: Setup, found: MemberScores) -> str:
     """Return what the largest pool of each loss changes, on the first split, with the rule that fits."""
     rule, split, measure = found.rules[0], setup.splits[0], found.measure
     changes = []
@@ -198,7 +200,7 @@ def member_sentence(setup: Setup, found: Members) -> str:
     )
 
 
-def disagreement_sentence(setup: Setup, found: Members) -> str:
+def disagreement_sentence(setup: Setup, found: MemberScores) -> str:
     """Return how much of the spread of the largest pools is disagreement between members, on the first split."""
     shares = [
         f"{100 * share:.0f} % for {label}" for (label, split), share in found.disagreement.items() if split == setup.splits[0]
@@ -211,7 +213,7 @@ def disagreement_sentence(setup: Setup, found: Members) -> str:
     )
 
 
-def member_rows(setup: Setup, found: Members) -> list[dict[str, Any]]:
+def member_rows(setup: Setup, found: MemberScores) -> list[dict[str, Any]]:
     """Return the pools as plain data: one row per loss, split, number of members and rule."""
     rows = []
     for pool in found.pools:

@@ -12,7 +12,7 @@ from numerate.lab.report.answer import Verdict, column_of
 from numerate.lab.report.choice import ShownPair, better, choose, key
 from numerate.lab.report.key_figures import BEST_BASELINE, KeyFigure, key_figures, of_baselines, size_of
 from numerate.lab.report.levels import Level, Levels, remedy
-from numerate.lab.report.member_scores import Members
+from numerate.lab.report.member_scores import MemberScores
 from numerate.lab.report.recommended import RecommendationCheck
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.training.config import CROSS_ENTROPY
@@ -58,7 +58,7 @@ def summarise(
     costs: Sequence[RunCost],
     advice: RecommendationCheck | None,
     levels: Levels | None = None,
-    members: Members | None = None,
+    members: MemberScores | None = None,
 ) -> Summary:
     """Return the first screen of a setup, from its runs, what is recommended, the baselines of a table, and pools."""
     choice, rows = choose(setup, advice), [] if levels is None else levels.of(setup.splits[0])
@@ -188,7 +188,7 @@ def _note(choice: ShownPair, verdict: Verdict) -> str:
     return told
 
 
-def _pool(choice: ShownPair, members: Members) -> tuple[str, str]:
+def _pool(choice: ShownPair, members: MemberScores) -> tuple[str, str]:
     """Return by how much the largest pool is better than one member, if it is, and what it costs.
 
     It is the pool of the loss that is shown, or if that has none, the one with the largest gain.

@@ -81,13 +81,13 @@ def without_plain(losses: Sequence[str], baseline: str) -> str:
 
     Examples:
         >>> print(without_plain(["emd"], "ce"))
-        emd is not run in plain text: the difference from ce is that of loss and format together. Add --format plain to tell \
-them apart.
+        emd is not run in plain text: the difference from ce is that of loss and format together. Add --format plain to separate \
+them.
     """
     if not losses:
         return ""
     told = f"{listed(losses, MOST_NAMED)} {'is' if len(losses) == 1 else 'are'} not run in plain text"
-    return f"{told}: the difference from {baseline} is that of loss and format together. Add --format plain to tell them apart."
+    return f"{told}: the difference from {baseline} is that of loss and format together. Add --format plain to separate them."
 
 
 def counted(number: int, noun: str) -> str:

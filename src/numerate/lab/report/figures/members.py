@@ -19,7 +19,7 @@ from numerate.lab.report.figures.drawing import (
     plain,
 )
 from numerate.lab.report.figures.svg import mark
-from numerate.lab.report.member_scores import Members
+from numerate.lab.report.member_scores import MemberScores
 from numerate.lab.report.tables import DataTable
 from numerate.lab.wording.text import counted, sentence, split_name
 
@@ -31,7 +31,7 @@ _APART = 0.035  # between losses, as a share of a doubling of the members
 _REACH = 0.6  # of the span of the scores: a baseline farther away is named in the caption alone
 
 
-def by_members(found: Members, styles: Styles, baselines: Mapping[str, float]) -> FigurePlan:
+def by_members(found: MemberScores, styles: Styles, baselines: Mapping[str, float]) -> FigurePlan:
     """Score of each loss by number of members, with its interval; ``baselines`` are figures of the first split."""
     measure = found.measure
     rows: list[tuple[Any, ...]] = []
@@ -60,12 +60,12 @@ def by_members(found: Members, styles: Styles, baselines: Mapping[str, float]) -
     )
 
 
-def _panel(found: Members, split: str, rule: str) -> str:
+def _panel(found: MemberScores, split: str, rule: str) -> str:
     places = [split_name(split)] if len({pool.split for pool in found.pools}) > 1 else []
     return ", ".join([*places, f"by {rule}"])
 
 
-def _draw(data: DataTable, found: Members, styles: Styles, baselines: Mapping[str, float]) -> Figure:
+def _draw(data: DataTable, found: MemberScores, styles: Styles, baselines: Mapping[str, float]) -> Figure:
     measure, labels = found.measure, data.distinct("loss")
     figure, axes_by = panels(data, height=4.2, by="panel", sharey=True, across=2)
     sizes = sorted(data.distinct("members"))
@@ -102,7 +102,7 @@ def _draw(data: DataTable, found: Members, styles: Styles, baselines: Mapping[st
     return figure
 
 
-def _baselines(axes: Axes, baselines: Mapping[str, float], found: Members, *, named: bool) -> None:
+def _baselines(axes: Axes, baselines: Mapping[str, float], found: MemberScores, *, named: bool) -> None:
     """Draw a dashed line per baseline, in one panel with its name on it."""
     for name, value in baselines.items():
         text = f"{name} {found.measure.value(value)}"
