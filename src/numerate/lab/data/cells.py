@@ -163,6 +163,15 @@ def read_cell(value: Any) -> TableCell:
     return TableCell(value.strip(), numbers, unit)
 
 
+def is_number(text: str) -> bool:
+    """Return whether a cell is one number, with or without a unit."""
+    try:
+        read_cell(text)
+    except BadData:
+        return False
+    return True
+
+
 def plain_answer(value: Any) -> str:
     """Return the answer of a single cell with a decimal point."""
     return answer_text(number_of(read_cell(value), ".", ""))

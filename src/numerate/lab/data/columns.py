@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numerate.checks import nearest
-from numerate.lab.data.cells import is_blank, is_date, read_cell
+from numerate.lab.data.cells import is_blank, is_date, is_number
 from numerate.lab.data.row_reader import BadData
 
 _LEAST_ROWS = 10  # below, equal or different values say nothing about a column
@@ -69,7 +69,7 @@ def are_codes(texts: Iterable[str]) -> bool:
     if not filled or len({*filled}) < _NEARLY_ALL * len(filled):
         return False
     codes = [text for text in filled if _CODE.fullmatch(text) and not _MEASURED.fullmatch(text) and not is_date(text)]
-    codes = [text for text in codes if text[0] in "0#" or not _is_number(text)]
+    codes = [text for text in codes if text[0] in "0#" or not is_number(text)]
     if len(codes) < _NEARLY_ALL * len(filled) or all(map(_PERIOD.fullmatch, codes)):
         return False
     forms = Counter(re.sub(r"\d", "9", text) for text in codes)  # names of products vary more than the codes of one system
@@ -79,14 +79,6 @@ def are_codes(texts: Iterable[str]) -> bool:
     common = sum(count for _, count in prefixes.most_common(_MOST_PREFIXES))
     hexadecimal = all(re.fullmatch(r"[\da-fA-F-]{8,}", text) for text in codes)
     return hexadecimal or max(common, times if len(same_form) > 5 else 0) >= _NEARLY_ALL * len(codes)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        read_cell(text)
-    except BadData:
-        return False
-    return True
 
 
 def shown_value(value: Any) -> str:

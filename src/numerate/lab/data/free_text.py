@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from statistics import fmean, median, pstdev
 from typing import Any
 
-from numerate.lab.data.cells import is_blank, is_date, read_cell
+from numerate.lab.data.cells import is_blank, is_date, is_number
 from numerate.lab.data.columns import are_codes
-from numerate.lab.data.row_reader import BadData
 
 _DISTINCT = 0.5  # share of different cells
 _SENTENCE = 4  # words
@@ -34,7 +33,9 @@ def is_free_text(cells: Sequence[Any]) -> bool:
         (False, False, False)
     """
     texts = [str(cell).strip() for cell in cells if not is_blank(cell)]
-    if not texts or len({*texts}) < _DISTINCT * len(texts) or 2 * sum(map(_is_value, texts)) > len(texts) or are_codes(texts):
+    if not texts or len({*texts}) < _DISTINCT * len(texts):
+        return False
+    if 2 * sum(is_date(text) or is_number(text) for text in texts) > len(texts) or are_codes(texts):
         return False
     words = int(median(len(text.split()) for text in texts))
     characters = "".join("".join(text.split()) for text in texts)
@@ -42,14 +43,3 @@ def is_free_text(cells: Sequence[Any]) -> bool:
         return False
     lengths = [len(text) for text in texts]
     return words >= _SENTENCE or (fmean(lengths) >= _LENGTHS[max(words, 1)] and pstdev(lengths) >= _VARYING * fmean(lengths))
-
-
-def _is_value(text: str) -> bool:
-    """Return whether a cell is one number, with or without a unit, or a date."""
-    if is_date(text):
-        return True
-    try:
-        read_cell(text)
-    except BadData:
-        return False
-    return True
