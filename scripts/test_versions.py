@@ -94,8 +94,13 @@ def main(folder: Path, names: list[str]) -> int:
     )
     failed = 0
     for name in names or SETS:
-        python = install(folder / name, SETS[name], folder / "uv" / "bin" / "uv")
         print(f"{name}, Python {SETS[name].python}", flush=True)
+        try:
+            python = install(folder / name, SETS[name], folder / "uv" / "bin" / "uv")
+        except subprocess.CalledProcessError as error:  # uv has said why; the other sets are tested
+            print(f"{name} cannot be installed: {error}", flush=True)
+            failed = 1
+            continue
         show = "import sys; from importlib.metadata import version; [print(' ', name, version(name)) for name in sys.argv[1:]]"
         subprocess.run([python, "-c", show, *SHOWN], check=True)
         if SETS[name].lowest and "TORCH" not in os.environ:
