@@ -11,9 +11,11 @@
     labels     of the losses that are run; default: all
     seconds    that a run takes, and ``gib`` of GPU memory: to fill the GPU, and to begin nothing that cannot end in time
     set        further settings of its runs
-    stack      how many runs of one loss or format are trained as one, for small models; default: each by itself
+    stack      how many runs of one loss or format are trained as one, for small models; default: each by itself.
+               The members of a run are a stack already
 
-With several formats, rates are tried with ``ce`` in each of them, and kept for the other losses in that format.
+With several formats, rates are tried with ``ce`` in each of them, and kept for the other losses in that format. ``--only`` takes
+the entries of one part; ``--plan`` says how many minutes they take, from ``seconds`` and what fits onto the GPU at a time.
 
 Data and models are read from the working folder. Runs lie in ``runs/NAME``, where NAME is that of the config or of the entry, as
 those of ``numerate compare``. A run that is there, or whose scores ``keep.py`` has kept, is not run again, so that another call
@@ -31,7 +33,9 @@ import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -117,16 +121,17 @@ class Entry:
         """What can be run now: the trials, and the runs once these are finished."""
         return self.trials_left or [cell for cell in self.cells if not self.is_done(cell)]
 
-    @property
-    def batches(self) -> list[list[RunConfig]]:
-        """What can be run now, in the groups that one process runs."""
-        if self.stack < 2:
-            return [[cell] for cell in self.left]
-        return stacks(self.left, self.stack)
+    def grouped(self, cells: list[RunConfig]) -> list[list[RunConfig]]:
+        """Return runs in the groups that one process runs."""
+        return [[cell] for cell in cells] if self.stack < 2 else stacks(cells, self.stack)
 
     def is_done(self, cell: RunConfig) -> bool:
         """Return whether a run is finished here, or its scores are kept."""
-        return is_finished(self.folder, cell) or (cell.model, cell.name, cell.seed) in kept_runs(self.name)
+        return is_finished(self.folder, cell) or self.is_kept(cell)
+
+    def is_kept(self, cell: RunConfig) -> bool:
+        """Return whether the scores of a run are kept."""
+        return (cell.model, cell.name, cell.seed) in kept_runs(self.name)
 
 
 def _plain(cell: RunConfig) -> str:
@@ -137,12 +142,13 @@ def _plain(cell: RunConfig) -> str:
 @cache
 def kept_runs(name: str) -> dict[tuple[str, str, int], float]:
     """Return model, label and seed of the runs whose scores are kept, with their learning rates."""
-    file = HERE / "scores" / f"{name}_scores.csv.xz"
-    if not file.is_file():
-        return {}
-    table = pd.read_csv(file, usecols=["model", "label", "seed", "learning_rate"]).drop_duplicates()
-    keys = zip(table["model"], table["label"], map(int, table["seed"]), strict=True)
-    return dict(zip(keys, map(float, table["learning_rate"]), strict=True))
+    found: dict[tuple[str, str, int], float] = {}
+    for file in (HERE / "scores" / f"{name}_{kind}" for kind in ("scores.csv.xz", "pools.csv")):
+        if file.is_file():
+            table = pd.read_csv(file, usecols=["model", "label", "seed", "learning_rate"]).drop_duplicates()
+            keys = zip(table["model"], table["label"], map(int, table["seed"]), strict=True)
+            found |= dict(zip(keys, map(float, table["learning_rate"]), strict=True))
+    return found
 
 
 def read_schedule(file: Path) -> list[Entry]:
@@ -203,7 +209,7 @@ def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, po
     def candidates() -> Iterator[tuple[Entry, list[RunConfig]]]:
         busy = failed | {cell.hash for job in running for cell in job.cells}
         for entry in entries:
-            yield from ((entry, cells) for cells in entry.batches if not any(cell.hash in busy for cell in cells))
+            yield from ((entry, cells) for cells in entry.grouped(entry.left) if not any(cell.hash in busy for cell in cells))
 
     while True:
         now, free = time.monotonic(), gib - sum(job.entry.gib for job in running)
@@ -234,13 +240,16 @@ def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, po
             return failures
 
 
-def planned(entry: Entry) -> str:
-    """Return in a line how many trials and runs an entry has left, of which losses and formats; no trial has to be finished."""
-    runs = [cell for cell in entry.experiment.cells() if entry.has(cell)]
-    trials, steps = len(entry.trials_left), ", ".join(sorted({f"{run.steps:,}" for run in runs}))
+def planned(entry: Entry, *, gib: float, processes: int) -> tuple[float, str]:
+    """Return minutes, and in a line how many trials and runs an entry has left, of which losses; no trial has to be finished."""
+    runs = [cell for cell in entry.experiment.cells() if entry.has(cell) and not entry.is_kept(cell)]
+    trials, steps = entry.trials_left, ", ".join(sorted({f"{run.steps:,}" for run in runs}))
+    jobs = len(entry.grouped(trials)) + len(entry.grouped(runs))
+    minutes = jobs * entry.seconds / 60 / max(1, min(processes, int(gib / entry.gib)))
     labels = ", ".join(dict.fromkeys(run.name for run in runs))
-    tried = f"{trials} trials, " if trials else ""
-    return f"{entry.name} ({entry.experiment.models[0]}): {tried}{len(runs)} runs of {steps} steps: {labels}"
+    tried = f"{len(trials)} trials, " if trials else ""
+    of = f"{entry.name} ({entry.experiment.models[0]})"
+    return minutes, f"{of}: {tried}{len(runs)} runs of {steps} steps: {labels}" if runs else f"{of}: nothing left"
 
 
 def finish(entries: list[Entry]) -> None:
@@ -274,6 +283,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--gib", type=float, default=130.0, help="GPU memory that runs may share")
     parser.add_argument("--processes", type=int, default=14, help="the most runs at a time")
     parser.add_argument("--pack", type=Path, help="archive of the finished runs, written at the end")
+    parser.add_argument("--only", action="append", metavar="NAME", help="entries of this name, such as pools_*; may be repeated")
     parser.add_argument("--plan", action="store_true", help="list what is left, and run nothing")
     parser.add_argument("--cells", type=Path, help=argparse.SUPPRESS)  # in the process of a run, or of a stack
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -284,8 +294,18 @@ def main(arguments: list[str] | None = None) -> None:
     if given.schedule is None:
         parser.error("expected a schedule, such as research/schedule.yaml")
     entries = read_schedule(given.schedule)
+    if given.only:
+        entries = [entry for entry in entries if any(fnmatchcase(entry.name, name) for name in given.only)]
+        if not entries:
+            parser.error(f"--only {' '.join(given.only)} fits no entry of {given.schedule}.")
     if given.plan:
-        print("\n".join(map(planned, entries)))
+        lines = [planned(entry, gib=given.gib, processes=given.processes) for entry in entries]
+        print(
+            "\n".join(
+                f"{minutes:5.1f} min, {end:5.1f} in all: {line}"
+                for (minutes, line), end in zip(lines, accumulate(minutes for minutes, _ in lines), strict=True)
+            )
+        )
         return
     failures = work(entries, seconds=60 * given.minutes, gib=given.gib, processes=given.processes)
     finish(entries)
