@@ -26,7 +26,9 @@ keep.py reads of all finished runs into an archive (.tar.xz): unpacked in the wo
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import lzma
 import subprocess
 import sys
 import tarfile
@@ -39,7 +41,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from numerate.lab.comparison.cells import TUNING_SEED, cell_folder, is_finished, run_cells, validation_score, write_plan
@@ -49,7 +50,7 @@ from numerate.lab.training.stacked import stacks
 
 HERE = Path(__file__).parent
 KEPT = ("experiment.json", "config.json", "result.json", "predictions.jsonl", "curve.jsonl")
-TRIAL = {"validation": True, "decide": (), "seed": TUNING_SEED}
+TRIAL = {"validation": True, "decide": (), "seed": TUNING_SEED, "members": 1}
 
 
 @dataclass
@@ -143,11 +144,13 @@ def _plain(cell: RunConfig) -> str:
 def kept_runs(name: str) -> dict[tuple[str, str, int], float]:
     """Return model, label and seed of the runs whose scores are kept, with their learning rates."""
     found: dict[tuple[str, str, int], float] = {}
-    for file in (HERE / "scores" / f"{name}_{kind}" for kind in ("scores.csv.xz", "pools.csv")):
+    for kind, opened in (("scores.csv.xz", lzma.open), ("pools.csv", open)):
+        file = HERE / "scores" / f"{name}_{kind}"
         if file.is_file():
-            table = pd.read_csv(file, usecols=["model", "label", "seed", "learning_rate"]).drop_duplicates()
-            keys = zip(table["model"], table["label"], map(int, table["seed"]), strict=True)
-            found |= dict(zip(keys, map(float, table["learning_rate"]), strict=True))
+            with opened(file, "rt", encoding="utf-8", newline="") as lines:
+                found |= {
+                    (row["model"], row["label"], int(row["seed"])): float(row["learning_rate"]) for row in csv.DictReader(lines)
+                }
     return found
 
 

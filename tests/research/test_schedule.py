@@ -6,6 +6,7 @@ import json
 import tarfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 CONFIG = """
@@ -99,7 +100,9 @@ def test_each_format_has_a_rate_for_all_its_losses(script, schedule, begun, monk
     best = {"ce": 1e-3, "ce padded": 4e-3}
     monkeypatch.setattr(script, "validation_score", lambda folder, trial: -abs(trial.learning_rate - best[trial.name]))
     (entry,) = schedule({"rates": [1e-3, 4e-3], "seeds": 1, "set": {"formats": ["plain", "padded"]}})
-    assert script.planned(entry) == "small_sums (tiny): 4 trials, 4 runs of 2 steps: ce, ce padded, emd, emd padded"
+    minutes, line = script.planned(entry, gib=30, processes=14)
+    assert line == "small_sums (tiny): 4 trials, 4 runs of 2 steps: ce, ce padded, emd, emd padded"
+    assert minutes == pytest.approx(8 / 3 / 60)  # eight runs of a second and 10 GiB
     do(script, [entry])
     assert [each[:3] for each in begun[0][4:]] == [
         *(("ce", 0, 1e-3), ("ce padded", 0, 4e-3), ("emd", 0, 1e-3), ("emd padded", 0, 4e-3))
@@ -113,6 +116,21 @@ def test_runs_of_a_stack_are_one_process(script, schedule, begun):
     assert script.Job(entries[0], entries[0].cells[:3], None, 0.0).title == "small_sums tiny ce seed 0 and 2 more"
 
 
+def test_trials_of_a_pool_have_one_member(script, schedule, begun):
+    (entry,) = schedule({"rates": [1e-3, 4e-3], "set": {"members": 8}})
+    assert {trial.members for trial in entry.trials} == {1}
+    do(script, [entry])
+    assert {cell.members for cell in entry.cells} == {8}
+
+
+def test_entries_are_chosen_by_name(script, schedule, capsys):
+    schedule({"name": "pools_a"}, {"name": "sums"}, {"name": "pools_b"})
+    script.main(["schedule.yaml", "--plan", "--only", "pools_*"])
+    assert [line.split(": ", 1)[1].split()[0] for line in capsys.readouterr().out.splitlines()] == ["pools_a", "pools_b"]
+    with pytest.raises(SystemExit):
+        script.main(["schedule.yaml", "--only", "pool"])
+
+
 def test_memory_and_time_limit_what_begins(script, schedule, begun):
     do(script, schedule({"seconds": 1000, "name": "long"}, {"gib": 200, "name": "large"}))
     assert begun[0] == []
@@ -120,11 +138,12 @@ def test_memory_and_time_limit_what_begins(script, schedule, begun):
     assert len(begun[0]) == 4
 
 
-def test_kept_runs_are_skipped_and_lend_their_rate(script, schedule, begun, tmp_path):
+@pytest.mark.parametrize("kind", ["scores.csv.xz", "pools.csv"])
+def test_kept_runs_are_skipped_and_lend_their_rate(script, schedule, begun, tmp_path, kind):
     lines = ["model,label,seed,learning_rate,exact", *(f"tiny,{label},0,0.007,1" for label in ("ce", "emd"))]
     (tmp_path / "scores").mkdir()
-    script.pd.DataFrame([line.split(",") for line in lines[1:]], columns=lines[0].split(",")).to_csv(
-        tmp_path / "scores" / "small_sums_scores.csv.xz", index=False
+    pd.DataFrame([line.split(",") for line in lines[1:]], columns=lines[0].split(",")).to_csv(
+        tmp_path / "scores" / f"small_sums_{kind}", index=False
     )
     do(script, schedule({"rates": [1e-3, 4e-3]}))
     assert begun[0] == [("ce", 1, 0.007, False), ("emd", 1, 0.007, False)]
@@ -151,6 +170,7 @@ def test_the_schedule_of_the_project_can_be_read(script, monkeypatch, capsys, tm
     assert len(lines) > 20
     assert not [line for line in lines if " 0 runs" in line]
     assert sum("padded" in line for line in lines) > 5
+    assert [line.split(": ", 1)[1].split("_")[0] for line in lines[:10]] == ["sizes"] * 10  # gain against model size leads
 
 
 @pytest.mark.launch
