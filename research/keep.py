@@ -4,11 +4,13 @@
     python research/keep.py scores runs/clocks               # clocks_scores.csv.xz: for scores.py
     python research/keep.py answers runs/tables_flights      # tables_flights.csv.xz, and lines of settings.csv: for tables.py
     python research/keep.py curves runs/sums                 # sums_curves.csv: for curves.py
+    python research/keep.py pools runs/pools_births          # pools_births_pools.csv: for pools.py
 
 ``scores`` has a line for each model, loss, seed and test example, with the metrics of the greedy answer and, under names such as
 ``median absolute_error``, those of each decision; an empty field is an answer without a number. ``answers`` has the label, the
 greedy answer and the decided ones. ``curves`` has the exact validation answers by step, and the exact test answers as the step
-``test``; the runs need ``validate_every``. Tuning trials are left out.
+``test``; the runs need ``validate_every``. ``pools`` has a line for each run of several members, decision and number of members,
+with means over its test examples, the seconds of its training, and the milliseconds of an answer. Tuning trials are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,8 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
+
+from numerate.lab.evaluation.missing import with_fallback
 
 SCORES = Path(__file__).parent / "scores"
 GREEDY, TEST = "greedy", "test"
@@ -149,6 +153,48 @@ def keep_answers(folder: Path, out: Path = SCORES) -> None:
     write(file, sorted(lines, key=lambda line: (line["comparison"], line["label"])))
 
 
+def keep_pools(folder: Path, out: Path = SCORES) -> None:
+    """Keep the means of every decision from one member and from pools, beside those of other runs that the file has."""
+    file, runs = out / f"{folder.name}_pools.csv", finished(folder)
+    here = {run_key(run.config) for run in runs}
+    rows = [line for line in read(file) if run_key(line) not in here]
+    for run in runs:
+        result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
+        records, seconds = run.lines("predictions.jsonl"), result.get("cost", {}).get("train_seconds", math.nan)
+        about = {name: run.config[name] for name in ("model", "label", "seed")} | run.settings
+        for split in dict.fromkeys(record["split"] for record in records):
+            for found in pooled_means([record for record in records if record["split"] == split], run.config.get("members", 1)):
+                rows.append(about | {"split": split} | found | {"train_seconds": digits(seconds)})
+    write(file, sorted(rows, key=lambda row: (*run_key(row), row["split"], row["decision"], int(row["members"]))))
+
+
+def pooled_means(records: Sequence[Record], members: int) -> Iterator[Record]:
+    """Yield the means of greedy answers of the first member, and of each decision from pools of the first members."""
+    greedy = [with_fallback(record, record["measures"]) for record in records]
+    yield {"members": 1, "decision": GREEDY, "rows": len(records)} | means(greedy)
+    for size in [*map(int, records[0].get("pools") or {}), members]:
+        parts = [record if size == members else record["pools"][str(size)] for record in records]
+        whole = [{name: part.get(name) for name in ("crps", "covers")} | {"interval": width_of(part)} for part in parts]
+        times = [{"milliseconds": 1000 * record["seconds"]["search"]} for record in records] if size == members else []
+        for rule in parts[0].get("decisions") or ():
+            scored = [
+                with_fallback(record, part["decisions"][rule]["measures"]) for record, part in zip(records, parts, strict=True)
+            ]
+            yield {"members": size, "decision": rule, "rows": len(records)} | means(scored) | means(whole) | means(times)
+
+
+def means(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the mean of each figure that all rows have."""
+    whole = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return {name: digits(fmean(map(float, values))) for name, values in whole.items() if None not in values}
+
+
+def width_of(part: Mapping[str, Any]) -> float | None:
+    """Return the width of an interval; None if there is none, or if it goes around a circle."""
+    low, high = map(float, part.get("interval") or (1, 0))
+    return high - low if high >= low else None
+
+
 def keep_curves(folder: Path, out: Path = SCORES) -> None:
     """Keep the validation curves of a comparison, and the test scores."""
     rows = []
@@ -166,7 +212,7 @@ def keep_curves(folder: Path, out: Path = SCORES) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("scores", "answers", "curves"))
+    parser.add_argument("what", choices=("scores", "answers", "curves", "pools"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--metrics", default="", help="of scores: names, separated by commas; default: all")
     parser.add_argument("--out", type=Path, default=SCORES, help="default: research/scores")
@@ -175,7 +221,7 @@ def main(arguments: list[str] | None = None) -> None:
         chosen = [name for name in given.metrics.split(",") if name]
         keep_scores(given.folder, given.out, partial(recorded_scores, metrics=chosen))
     else:
-        {"answers": keep_answers, "curves": keep_curves}[given.what](given.folder, given.out)
+        {"answers": keep_answers, "curves": keep_curves, "pools": keep_pools}[given.what](given.folder, given.out)
 
 
 if __name__ == "__main__":
