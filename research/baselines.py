@@ -64,7 +64,7 @@ def lines(table: str, config: RunConfig, label: str, answered: Callable[[Sequenc
     test = held_out(task, ("interpolate",), ROWS)["interpolate"]
     golds, begin = gold_numbers(task, test), time.perf_counter()
     answers = answered(test)
-    same: Row = {"rows": len(golds), "seconds": time.perf_counter() - begin}
+    same: Row = {"learning_rate": "", "rows": len(golds), "seconds": time.perf_counter() - begin}
     means = {1: answers[0], config.members: answers[-config.members :].mean(0)}
     return [
         about(table, config, label, size) | same | {"absolute_error": float(np.abs(own - golds).mean())}

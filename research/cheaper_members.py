@@ -49,15 +49,14 @@ UNLABELLED = 5000
 
 def measured(table: str, config: RunConfig, folder: Path, *, rows: int = 500, unlabelled: int = UNLABELLED) -> list[Row]:
     """Return a line for each way and size of the pool, and for each student."""
-    config = config.model_copy(update={"decide": (), "validate_every": None})
-    begin = time.perf_counter()
+    single = config.model_copy(update={"members": 1})
     members = trained(config, folder)
-    seconds = {"members": time.perf_counter() - begin}
+    seconds = {"members": members.seconds}
     asked = held_out(members.task, ("interpolate",), rows)["interpolate"]
     ways = {"members": members}
     for label, train in (("snapshots", snapshots), ("dropout", with_dropout)):
         begin = time.perf_counter()
-        ways[label] = train(config)
+        ways[label] = train(single)
         seconds[label] = time.perf_counter() - begin
     found = []
     for label, way in ways.items():
@@ -67,7 +66,7 @@ def measured(table: str, config: RunConfig, folder: Path, *, rows: int = 500, un
             pools = [pool(row[-size:] if label == "snapshots" else row[:size]) for row in answers]
             found.append(about(table, config, label, size) | figures(members.task, asked, pools) | {"seconds": seconds[label]})
     begin = time.perf_counter()
-    taught = students(config, members, unlabelled)
+    taught = students(single, members, unlabelled)
     seconds["student"] = time.perf_counter() - begin
     for owner, count in enumerate((0, unlabelled)):
         pools = [row[0] for row in replace(taught, owners=(owner,)).answers(asked)]

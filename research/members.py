@@ -8,7 +8,7 @@ interval. ``cheaper_members.py`` and ``disagreement.py`` ask the same members.
 
 A draw of a table is one step of the work, in a process of its own: its lines join the CSV file when it is done, and another call
 does those that are missing. The settings of a table are those of the entry ``pools_TABLE`` of schedule.yaml. Members are trained
-as ``numerate train --members`` does, once: their weights are in ``runs/members``, with which another command goes on.
+as those of ``numerate train --members``, once: their weights are in ``runs/members``, with which another command goes on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from numerate.answers.numerals import number_of
 from numerate.calibration import conformal, fit_pool_weights
 from numerate.distribution import NumberDistribution, pool
 from numerate.distribution.exact import exact_number
-from numerate.lab.comparison.cells import cell_folder, run_cells
+from numerate.lab.comparison.cells import cell_folder
 from numerate.lab.data import Example, Task
 from numerate.lab.data.settings import make_task
 from numerate.lab.data.splits import held_out, validation_examples
@@ -45,9 +45,9 @@ from numerate.lab.evaluation.decisions import find_distributions, number_finder
 from numerate.lab.evaluation.missing import middle_label
 from numerate.lab.models.loading import LoadedModel
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.kept_runs import load_run
-from numerate.lab.training.prepare import run_examples
+from numerate.lab.training.prepare import check_run, find_pictures, run_encoder, run_examples
 from numerate.lab.training.stacked import stack
+from numerate.lab.training.stacked.train import places, train_as_one
 
 TABLES = ("diamonds", "births", "flights", "rodents", "storms", "demand")
 SETTINGS = ("train_examples", "steps", "learning_rate")
@@ -65,6 +65,7 @@ class Members:
     stacked: LoadedModel
     config: RunConfig
     owners: tuple[int, ...]
+    seconds: float = 0.0  # that their training took
 
     @property
     def task(self) -> Task:
@@ -98,26 +99,30 @@ def draws(tables: Sequence[str], seeds: Iterable[int], members: int = 8, **chang
     found = {}
     for table in tables:
         (config,) = (cell for cell in entries[f"pools_{table}"].experiment.of_one_seed() if cell.name == "soft")
-        found[table] = config.model_copy(update={"members": members, "keep_model": True, **changes})
+        found[table] = config.model_copy(update={"members": members, **changes})
     return [(table, config.model_copy(update={"seed": seed})) for seed in seeds for table, config in found.items()]
 
 
 def trained(config: RunConfig, folder: Path) -> Members:
-    """Return the members of a run as one stack; they are trained, unless their weights are there."""
-    config = config.model_copy(update={"decide": (), "eval_examples": 1})  # they are asked below
-    own = cell_folder(folder, config)
-    if not (own / "model").is_dir():
-        run_cells([config], folder)
-    loaded = load_run(own, config)
-    models = (loaded.model,) if loaded.pool is None else loaded.pool.models
-    return stacked_members(config, [LoadedModel(**{**vars(loaded), "model": model, "pool": None}) for model in models])
+    """Return the members of a run as one stack; those whose weights are in the folder are not trained again."""
+    task, own = make_task(config), cell_folder(folder, config.model_copy(update={"decide": (), "eval_examples": 1}))
+    encoder = run_encoder(config, task)
+    objective = check_run(config.model_copy(update={"members": 1}), task, encoder)
+    own.mkdir(parents=True, exist_ok=True)
+    find_pictures([config], task, encoder, own, None, lambda *_: None)
+    found = train_as_one(task, encoder, places([config], [objective], [own]))
+    seconds = sum(cost["train_seconds"] for cost in found.costs)
+    return Members(found.whole.to(device()), config, tuple(range(config.members)), seconds)
 
 
 def stacked_members(config: RunConfig, models: Sequence[LoadedModel]) -> Members:
     """Return models as members, on the GPU if there is one."""
-    stacked = stack(models)
-    stacked.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return Members(stacked, config, tuple(range(len(models))))
+    return Members(stack(models).to(device()), config, tuple(range(len(models))))
+
+
+def device() -> str:
+    """Return the GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def truths(task: Task, examples: Sequence[Example]) -> list[Any]:
@@ -247,8 +252,15 @@ def append(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     part.replace(file)
 
 
-def command(measure: Measure, name: str, description: str | None, arguments: list[str] | None, tables: Sequence[str]) -> None:
-    """Run a command that measures draws of tables."""
+def command(
+    measure: Measure,
+    name: str,
+    description: str | None,
+    arguments: list[str] | None,
+    tables: Sequence[str],
+    choose: Callable[..., list[tuple[str, RunConfig]]] = draws,
+) -> None:
+    """Run a command that measures draws of tables, or of what else there is to ``choose``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", default=",".join(tables), help="default: %(default)s")
     parser.add_argument("--draws", type=int, default=8, help="default: %(default)s")
@@ -259,7 +271,7 @@ def command(measure: Measure, name: str, description: str | None, arguments: lis
     parser.add_argument("--out", type=Path, default=HERE / "scores" / f"{name}_pools.csv")
     given = parser.parse_args(arguments)
     changes = {} if given.steps is None else {"steps": given.steps}
-    todo = draws(given.tables.split(","), range(given.draws), given.members, **changes)
+    todo = choose(given.tables.split(","), range(given.draws), given.members, **changes)
     if failures := work(measure, given.out, todo, processes=given.processes, minutes=given.minutes):
         sys.exit("\n".join([f"{len(failures)} draws failed:", *failures]))
 
