@@ -40,6 +40,7 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "words": {"ce": {"model": "Qwen2.5-Coder-0.5B-Instruct", "learning_rate": 0.0003}},
 }
+METRICS = ("exact", "exact_strict", "acc_50", "iou", "parsed")
 CONFIGS = {"boxes": "boxes", "words": "words_sizes"}
 
 
@@ -65,7 +66,7 @@ def measured(what: str, label: str, config: RunConfig, folder: Path) -> list[Row
     found = []
     for size in sizes(config.members):
         scored = [task.score(example, decided(task, row[:size])) for example, row in zip(asked, answers, strict=True)]
-        means = {name: fmean(row[name] for row in scored) for name in scored[0] if name != "relative_error"}
+        means = {name: fmean(row[name] for row in scored) for name in METRICS if name in scored[0]}
         found.append(about(label, config, label, size) | {"split": "interpolate", "decision": rule, "rows": len(scored)} | means)
     return found
 
