@@ -2,7 +2,7 @@
 
     python research/cheaper_members.py --minutes 9 --processes 14      # research/scores/cheaper_pools.csv
 
-For each draw of a table, beside the members of members.py:
+For each draw of a table, beside the members of pool_members.py:
 
     snapshots    a run of as many steps as one member, in eight cycles of a cosine schedule; the weights at the end of each
     dropout      a run with dropout behind every layer, asked eight times with dropout left on
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from members import Members, Row, about, command, figures, sizes, stacked_members, trained
+from pool_members import Members, Row, about, command, figures, sizes, stacked_members, trained
 
 from numerate.distribution import NumberDistribution, pool
 from numerate.lab.data import Example

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from members import LEVEL, TABLES, Row, about, command, draws, trained
+from pool_members import LEVEL, TABLES, Row, about, command, draws, trained
 
 from numerate.distribution import NumberDistribution, pool, spread
 from numerate.lab.data import Example

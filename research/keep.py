@@ -4,7 +4,7 @@
     python research/keep.py scores runs/clocks               # clocks_scores.csv.xz: for scores.py
     python research/keep.py answers runs/tables_flights      # tables_flights.csv.xz, and lines of settings.csv: for tables.py
     python research/keep.py curves runs/sums                 # sums_curves.csv: for curves.py
-    python research/keep.py pools runs/pools_births          # pools_births_pools.csv: for pools.py
+    python research/keep.py pools runs/pools_births          # pools_births_pools.csv: for pool_tables.py
 
 ``scores`` has a line for each model, loss, seed and test example, with the metrics of the greedy answer and, under names such as
 ``median absolute_error``, those of each decision; an empty field is an answer without a number. ``answers`` has the label, the

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from members import Row, about, command, device, sizes, trained
+from pool_members import Row, about, command, device, sizes, trained
 from schedule import HERE
 
 from numerate.answers.numerals import number_of

@@ -70,7 +70,41 @@ def test_answers_and_settings(script, comparison, tmp_path):
     assert (tmp_path / "settings.csv").read_text() == settings  # once
 
 
-@pytest.mark.parametrize("what", ["scores", "answers", "curves"])
+def test_pools(script, tmp_path):
+    folder = tmp_path / "pools_stones"
+    write(folder / "experiment.json", {})
+
+    def part(answer: float) -> dict:
+        return {
+            "decisions": {"median": {"answer": str(answer), "measures": {"absolute_error": abs(answer - 10)}}},
+            "interval": [str(answer - 2), str(answer + 3)],
+            "covers": True,
+            "crps": answer / 4,
+        }
+
+    def record(at: int, pools: dict) -> dict:
+        first = {"split": "interpolate", "index": at, "measures": {"absolute_error": None}, "fallback": {"absolute_error": 7.0}}
+        return first | part(11 + at) | {"pools": pools, "seconds": {"search": 0.002}}
+
+    for seed in (0, 1):
+        rows = [record(at, {"1": part(14 + at), "2": part(12 + at)}) for at in (0, 1)]
+        run_of(folder, "soft", seed, rows, {"cost": {"train_seconds": 30.0}}, members=4)
+    script.main(["pools", str(folder), "--out", str(tmp_path)])
+    found = (tmp_path / "pools_stones_pools.csv").read_text().splitlines()
+    about = "model,label,seed,train_examples,steps,learning_rate,weight,width,split,members,decision,rows"
+    assert found[0] == f"{about},absolute_error,train_seconds,crps,covers,interval,milliseconds"
+    about = "smollm2,soft,0,80,5,0.001,0.3,,interpolate"
+    assert found[1:5] == [
+        f"{about},1,greedy,2,7,30,,,,",
+        f"{about},1,median,2,4.5,30,3.625,1,5,",
+        f"{about},2,median,2,2.5,30,3.125,1,5,",
+        f"{about},4,median,2,1.5,30,2.875,1,5,2",
+    ]
+    script.main(["pools", str(folder), "--out", str(tmp_path)])
+    assert (tmp_path / "pools_stones_pools.csv").read_text().splitlines() == found  # once
+
+
+@pytest.mark.parametrize("what", ["scores", "answers", "curves", "pools"])
 def test_a_folder_that_is_no_comparison_or_is_not_finished(script, comparison, tmp_path, what):
     with pytest.raises(SystemExit, match="has no cells: expected a folder written by `numerate compare`"):
         script.main([what, str(tmp_path), "--out", str(tmp_path / "kept")])

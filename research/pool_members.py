@@ -1,6 +1,6 @@
 """Members of a pool on the tables of part 15 of the plan, and what their own distributions say beside what a run records.
 
-    python research/members.py weights --minutes 9 --processes 14      # research/scores/weights_pools.csv
+    python research/pool_members.py weights --minutes 9 --processes 14      # research/scores/weights_pools.csv
 
 ``weights`` asks the members for test and validation rows: pools with equal weights, with weights fitted on the validation rows,
 and with averaged quantiles; errors of medians, CRPS, coverage of the 90 % interval and its width, and the width of the conformal

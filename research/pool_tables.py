@@ -1,14 +1,14 @@
 """Make the tables of results/pools.md from the scores of part 15 of the plan; those without scores are left out.
 
-    python research/pools.py sizes tables       # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
-    python research/pools.py baselines          # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
-    python research/pools.py weights            # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
-    python research/pools.py cheaper            # checkpoints of a cyclic schedule, dropout left on, and students
-    python research/pools.py disagreement       # which score tells rows unlike those of the training
+    python research/pool_tables.py sizes tables     # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
+    python research/pool_tables.py baselines        # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
+    python research/pool_tables.py weights          # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
+    python research/pool_tables.py cheaper          # checkpoints of a cyclic schedule, dropout left on, and students
+    python research/pool_tables.py disagreement     # which score tells rows unlike those of the training
 
 Figures are means over draws of the training rows. Differences are paired by draw, p-values corrected by Holm's method over the
-lines of a table. The scores are those of ``keep.py pools``, ``members.py``, ``cheaper_members.py``, ``disagreement.py`` and
-``baselines.py``.
+lines of a table. The scores are those of ``keep.py pools``, ``pool_members.py``, ``cheaper_members.py``, ``disagreement.py`` and
+``pool_baselines.py``.
 """
 
 from __future__ import annotations
@@ -218,12 +218,12 @@ def disagreement_table(folder: Path) -> Iterator[str]:
     parts = table["label"].str.split(": ", expand=True)
     table = table.assign(kind=parts[0], score=parts[1])
     scores = ("between", "share", "interval")
-    yield from head("table", "rows unlike", *(f"`{score}`: mean | least" for score in scores))
+    yield from head("table", "rows unlike", *(f"`{score}`" for score in scores))
     for name in (name for name in TABLES if name in set(table["comparison"])):
         for kind in dict.fromkeys(table["kind"]):
             own = [by_draw(table, "auroc", comparison=name, kind=kind, score=score) for score in scores]
             if all(own):
-                yield row(name, kind, *(f"{mean(values):.2f} \\| {min(values.values()):.2f}" for values in own))
+                yield row(name, kind, *(f"{mean(values):.2f}, least {min(values.values()):.2f}" for values in own))
 
 
 def shown(value: float, *, share: bool) -> str:
@@ -233,7 +233,7 @@ def shown(value: float, *, share: bool) -> str:
 
 def head(*columns: str) -> Iterator[str]:
     """Yield the head of a table."""
-    yield row(*(column.replace(" | ", " \\| ") for column in columns))
+    yield row(*columns)
     yield row(*("---" for _ in columns))
 
 

@@ -1,7 +1,7 @@
 """What a pool of eight members is compared with on the tables of part 15a: eight scalar heads, and gradient boosting.
 
-    python research/baselines.py heads --minutes 9 --processes 14      # research/scores/heads_pools.csv
-    python research/baselines.py boosting                              # research/scores/boosting_pools.csv; needs no GPU
+    python research/pool_baselines.py heads --minutes 9 --processes 14      # research/scores/heads_pools.csv
+    python research/pool_baselines.py boosting                              # research/scores/boosting_pools.csv; needs no GPU
 
     scalar head         a scalar output on the same model, trained with squared error: one, and the mean of eight that are trained
                         on the same rows; its learning rate is the best of three on validation rows of another draw
@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from members import BATCH, TABLES, Row, about, command
+from pool_members import BATCH, TABLES, Row, about, command
 
 from numerate.distribution.exact import Floats
 from numerate.lab.baselines import boosting, choose_boosting
