@@ -118,6 +118,13 @@ def _distribution(case: Case) -> None:
         case.assert_expected(one, prompt)
 
 
+def _member_distributions(case: Case) -> None:
+    found = decode.member_distributions([case.model, case.model], PROMPTS, case.tokens, **case.form, **ALL)
+    for prompt, (one, other) in zip(PROMPTS, found, strict=True):
+        case.assert_expected(one, prompt)
+        assert one == other
+
+
 def _number(case: Case) -> None:
     for metric in ("median", "mode", "mean"):
         found = number(case.model, PROMPTS, case.tokens, metric, max_no_number=1, **case.form, **ALL)
@@ -186,6 +193,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "distribution": _distribution,
     "number": _number,
     "interval": _interval,
+    "member_distributions": _member_distributions,
     "served_distribution": _served,
     "DecideNumbers": _decide,
     "numbers_only": _numbers_only,
