@@ -534,7 +534,7 @@ def test_eval_refuses_settings_without_effect(setting, run, tmp_path):
 
 
 def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
-    loaded = SimpleNamespace(limit=lambda length: None)
+    loaded = SimpleNamespace(limit=lambda length: None, pool=None)
     monkeypatch.setattr("numerate.lab.training.kept_runs._load_trained", lambda *_: loaded)
     monkeypatch.setattr(
         "numerate.lab.training.finish.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}]

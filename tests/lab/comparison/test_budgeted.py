@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 from numerate.cli import app
 from numerate.lab import compare
 from numerate.lab.comparison.budget import Budget, Pace
-from numerate.lab.comparison.budgeted import PLAN, BudgetedPlan, complete_seeds, plan_in_budget
+from numerate.lab.comparison.budgeted import PLAN, BudgetedPlan, complete_seeds, measured, plan_in_budget
 from numerate.lab.comparison.cells import cell_folder
 from numerate.lab.comparison.executors import _jobs, run_local
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data.settings import make_task, task_key
 from numerate.lab.files.records import write_json, write_jsonl
+from numerate.lab.training.config import RunConfig
 
 GRID = {"tasks": ["arithmetic"], "losses": ["ce", "smmd", "ntil"], "seeds": 4, "steps": 600, "eval_examples": 500}
 FAST = Pace(0.5, 0.001, 0.0001)
@@ -296,6 +297,24 @@ def test_a_comparison_within_forty_seconds(tmp_path, monkeypatch):
     assert (plan["steps"], plan["tests"]) == (3, 6)
     assert {"ce", *plan["losses"]} == {run["label"] for run in json.loads((folder / "report.json").read_text())["scores"]}
     assert (folder / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("settings", "turns"), [({}, 1), ({"members": 3, "adapter": "lora"}, 3)])
+def test_a_step_of_members_that_are_trained_in_turn_is_a_step_of_each(settings, turns, tmp_path, monkeypatch):
+    now = [0.0]
+
+    def fake(config, folder, pictures, progress):
+        total = turns * config.steps
+        for done in range(1, total + 1):
+            now[0] += 2.0
+            progress("train", done, total, {})
+        now[0] += 12.0
+        progress("evaluate", 4, 4, {})
+
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.run", fake)
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    pace = measured(RunConfig(decide=("median",), **settings), tmp_path)
+    assert (pace.step, pace.answer, pace.begin) == (2.0 * turns, 3.0, 0.0)
 
 
 def test_a_budget_is_not_for_a_cluster(tmp_path):
