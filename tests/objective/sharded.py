@@ -16,6 +16,7 @@ from tests.samples import BATCHES, VOCABS
 from torch import Tensor
 
 from numerate import LOSSES, NumericObjective
+from numerate.objective.cut_sequence import CutSequence, Order
 from numerate.objective.shards import VocabShard
 from numerate.targets.soft_targets import SoftTargets
 
@@ -245,3 +246,64 @@ class ThreadShard(VocabShard):
 def thread_shard_of(held: int, group: OneOfThreads, vocab_size: int | None, *, whole: int | None = None) -> ThreadShard:
     """In place of ``shard_of``."""
     return ThreadShard(held, group, vocab_size, group.rank, group.threads.count)
+
+
+class ThreadCut(CutSequence):
+    """A cut sequence whose process is a thread."""
+
+    def __init__(self, threads: Threads, rank: int, order: Order) -> None:
+        self.threads, self.rank, self.count, self.order = threads, rank, threads.count, order
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self.threads.reduce(self.rank, values, "sum")
+
+
+def padded_labels(offset: int, length: int = 16) -> Tensor:
+    """Return the labels after so many ignored ones: borders between processes move through every number."""
+    after = length - offset - LABELS.shape[1]
+    return torch.nn.functional.pad(LABELS, (offset, max(0, after)), value=-100)[:, :length]
+
+
+def compare_cut(
+    objective: NumericObjective, cut: CutSequence, labels: Tensor, group: dict[str, Any], call: dict[str, Any]
+) -> None:
+    """Compare the parts of a cut batch, and the gradient of this process, with the whole batch on one device."""
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn((*labels.shape, SIZE), generator=generator, dtype=torch.float64)
+    whole = logits.clone().requires_grad_()
+    expected_out = objective(whole, labels, **call)
+    (truth,) = torch.autograd.grad(expected_out.loss, whole)
+    positions = cut.positions(labels.shape[1] // cut.count)[cut.rank]
+    own = {name: value[:, positions] for name, value in call.items() if isinstance(value, Tensor)}
+    if "soft" in call:
+        own["soft"] = soft_at(call["soft"], positions, labels.shape[1])
+    columns = slice(*group.get("columns", (0, SIZE)))
+    part = logits[:, positions, columns].clone().requires_grad_()
+    arguments = {name: value for name, value in group.items() if name != "columns"}
+    out = objective(part, labels[:, positions], cut=cut, **own, **arguments)
+    (grad,) = torch.autograd.grad(out.loss, part)
+    shares = torch.stack([out.loss.detach(), out.cross_entropy, out.numeric.to(out.loss.dtype)]).double()
+    found = cut.sum(shares)
+    parts = torch.stack([expected_out.loss.detach(), expected_out.cross_entropy, expected_out.numeric]).double()
+    assert torch.allclose(found, parts, rtol=1e-12), (objective.numeric_loss, cut.order, found, parts)
+    assert (out.num_items, out.num_units) == (expected_out.num_items, expected_out.num_units)
+    mine = truth[:, positions, columns]
+    assert float((grad - mine).abs().max() / truth.abs().max()) <= 1e-12, (objective.numeric_loss, cut.order)
+
+
+def soft_at(soft: SoftTargets, positions: Tensor, length: int) -> SoftTargets:
+    """Return the soft targets of some positions of the sequence."""
+    local = torch.full((length + 1,), -1).index_copy(0, positions, torch.arange(len(positions)))
+    return SoftTargets(local[soft.positions], soft.token_ids, soft.probabilities)
+
+
+def moved(call: dict[str, Any], offset: int, length: int = 16) -> dict[str, Any]:
+    """Return what belongs to labels, for labels after so many ignored ones."""
+    result: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, SoftTargets):
+            inside = (value.positions >= 0) & (value.positions + offset < length)
+            result[name] = SoftTargets(torch.where(inside, value.positions + offset, -1), value.token_ids, value.probabilities)
+        else:
+            result[name] = torch.nn.functional.pad(value, (offset, length), value=0)[:, :length]
+    return result

@@ -57,6 +57,10 @@ class Targets:
             }
         )
 
+    def take(self, index: Tensor) -> Self:
+        """Return some of the rows."""
+        return self._with({name: value[index] for name, value in self._tensors().items()})
+
     def _tensors(self) -> dict[str, Tensor]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 

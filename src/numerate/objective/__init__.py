@@ -2,7 +2,8 @@
 
 from numerate.checks import public_dir
 from numerate.objective.batch import ObjectiveOutput
+from numerate.objective.cut_sequence import CutSequence
 from numerate.objective.objective import NumericObjective
 
-__all__ = ["NumericObjective", "ObjectiveOutput"]
+__all__ = ["CutSequence", "NumericObjective", "ObjectiveOutput"]
 __dir__ = public_dir(globals())

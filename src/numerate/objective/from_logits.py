@@ -20,6 +20,7 @@ from numerate.losses.logit_rows import check_range, divide, refuse_second_deriva
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.columns import Columns
+from numerate.objective.cut_sequence import CutNumbers, CutSequence, whole_batch
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, softmax_share_of
@@ -40,6 +41,7 @@ class TermInputs(NamedTuple):
     num_units: Tensor
     with_mass: bool
     ends: NumberEnds | None  # positions of the overrun
+    numbers: CutNumbers | None  # of sequences that are cut over processes
 
 
 def read_inputs(
@@ -49,6 +51,7 @@ def read_inputs(
     batch: BatchLabels,
     columns: Columns,
     *,
+    cut: CutSequence | None = None,
     with_mass: bool = False,
     with_overrun: bool = False,
 ) -> tuple[Tensor, Tensor, TermInputs]:
@@ -58,16 +61,22 @@ def read_inputs(
     labels, device = batch.ids, logits.device
     columns.check("logits", labels, loss)
     check_range(labels, vocab_size, loss.ignore_index)
-    targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
-    num_items, num_units = batch.num_items, batch.num_units
-    num_items = batch.count_items(loss.ignore_index) if num_items is None else torch.as_tensor(num_items, device=device)
-    num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
+    num_items, num_units, numbers, whole = batch.num_items, batch.num_units, None, batch
+    if cut is None:
+        targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
+        num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
+    else:
+        whole = whole_batch(batch, cut)
+        numbers = CutNumbers.read(loss, cut, whole, labels.shape[-1], device)
+        targets = numbers.targets
+        num_units = whole.count(loss)[1] if num_units is None else torch.as_tensor(num_units, device=device)
+    num_items = whole.count_items(loss.ignore_index) if num_items is None else torch.as_tensor(num_items, device=device)
     flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     soft = None if batch.soft is None else batch.soft.rows(labels, loss.ignore_index).checked(vocab_size)
     weights = None if batch.token_weights is None else batch.token_weights.reshape(-1)
     ends = NumberEnds.of(loss, labels, batch.position_ids) if with_overrun else None
     row_targets = RowTargets(loss.ignore_index, weighting.label_smoothing, soft, columns)
-    inputs = TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends)
+    inputs = TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers)
     return flat if torch.is_grad_enabled() else flat.detach(), flat_labels, inputs
 
 
@@ -77,24 +86,26 @@ def objective_from_logits(
     logits: Tensor,
     batch: BatchLabels,
     columns: Columns,
+    cut: CutSequence | None = None,
     *,
     with_mass: bool,
     with_overrun: bool,
 ) -> ObjectiveOutput:
     """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
-    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, with_mass=with_mass, with_overrun=with_overrun)
+    figures = {"with_mass": with_mass, "with_overrun": with_overrun}
+    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, cut=cut, **figures)
     compute: Callable[..., LossParts] = _by_autograd if torch.compiler.is_compiling() else _OneBuffer.apply
     value, ce, term, mass, overrun = compute(flat, labels, inputs)
     num_ends = None if inputs.ends is None else torch.as_tensor(inputs.ends.num_ends, device=flat.device)
     return ObjectiveOutput(value, ce.detach(), term.detach(), inputs.num_items, inputs.num_units, mass, overrun, num_ends)
 
 
-objective_from_shards = torch.compiler.disable(objective_from_logits)
+objective_over_processes = torch.compiler.disable(objective_from_logits)
 
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
     """Compute the formula with autograd; torch.compile fuses it."""
-    loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends = inputs
+    loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, _ = inputs
     soft = row_targets.soft
     # Rows without a label are zeroed: a NaN in them must reach neither value nor gradient.
     x = torch.where((labels != loss.ignore_index)[:, None], flat.to(wide(flat.dtype)), 0.0)
@@ -121,14 +132,17 @@ class _OneBuffer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
-        loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends = inputs
+        loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers = inputs
         needs_grad, columns = ctx.needs_input_grad[0], row_targets.columns
         read = read_rows(flat, labels, row_targets, keep=needs_grad)
         nll = read.nll if weights is None else read.nll * weights.to(read.nll.dtype)
         ce = divide(torch.where(read.valid, nll, 0.0).sum(), num_items)
 
         z, rest = columns.numeric(loss, flat, targets)
-        total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
+        if numbers is None:
+            total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
+        else:
+            total, dz, d_rest = numbers.gradient(loss, z, rest, needs_grad=needs_grad)
         denominator = weighting.denominator(num_items, num_units)
         term = divide(total, denominator)
         factor = weighting.factor(ce, term)

@@ -18,8 +18,9 @@ from numerate.choices import Normalize, Scale
 from numerate.losses.base import NumericLoss
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.columns import ALL_COLUMNS
+from numerate.objective.cut_sequence import CutSequence, refuse_cut
 from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_hidden
-from numerate.objective.from_logits import objective_from_logits, objective_from_shards
+from numerate.objective.from_logits import objective_from_logits, objective_over_processes
 from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.per_position import objective_per_position
@@ -128,6 +129,7 @@ class NumericObjective(nn.Module):
         with_overrun: bool = False,
         group: Any = None,
         vocab_size: int | None = None,
+        cut: CutSequence | None = None,
     ) -> ObjectiveOutput:
         """Return the objective of ``logits [.., T, V]`` for ``labels [.., T]``, aligned unless ``shift`` is set.
 
@@ -152,12 +154,18 @@ class NumericObjective(nn.Module):
                 own shard. A DTensor that is sharded over the vocabulary needs no group.
             vocab_size: number of tokens, without the padding of the last shards, or where the last shard is shorter than the
                 others. Padding takes no part in the softmax. None: every column is a token, and shards have equal size.
+            cut: how sequences are cut over processes, if logits, labels and what belongs to them are this process's part. Then
+                ``loss`` and the parts are this process's share: their sums over the processes are those of the whole sequences,
+                as the default counts are; ``mass`` is the mean of its positions. All processes have the same number of positions.
         """
+        if cut is not None:
+            refuse_cut(self.numeric_loss, self.weighting, shift=shift, with_overrun=with_overrun)
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
         logits, columns = local_logits(logits, group, vocab_size)
-        compute = objective_from_logits if columns is ALL_COLUMNS else objective_from_shards
-        return compute(self.numeric_loss, self.weighting, logits, batch, columns, with_mass=with_mass, with_overrun=with_overrun)
+        compute = objective_from_logits if columns is ALL_COLUMNS and cut is None else objective_over_processes
+        figures = {"with_mass": with_mass, "with_overrun": with_overrun}
+        return compute(self.numeric_loss, self.weighting, logits, batch, columns, cut, **figures)
 
     def per_position(
         self,

@@ -1,0 +1,117 @@
+"""Sequences cut over processes, on threads: every number cut at every offset equals the uncut batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.objective.sharded import (
+    LABELS,
+    SIZE,
+    VOCAB,
+    OneOfThreads,
+    ThreadCut,
+    Threads,
+    compare_cut,
+    moved,
+    options,
+    padded_labels,
+    thread_shard_of,
+)
+
+from numerate import LOSSES, NTILLoss, NumericObjective, SMMDLoss
+from numerate.objective import CutSequence
+from numerate.objective.cut_sequence import Order
+
+
+@pytest.mark.parametrize("order", ["contiguous", "zigzag"])
+@pytest.mark.parametrize("name", [*LOSSES, None])
+def test_equals_the_uncut_batch(name: str | None, order: Order) -> None:
+    numeric = None if name is None else LOSSES[name](VOCAB)
+    objective = NumericObjective(numeric, weight=0.7)
+    for count in (2, 4):
+        for offset in range(9):
+            group, labels = Threads(count), padded_labels(offset)
+            run_cut(group, objective, order, labels, {})
+
+
+def run_cut(group: Threads, objective: NumericObjective, order: Order, labels: torch.Tensor, call: dict[str, object]) -> None:
+    group.run(lambda rank: compare_cut(objective, ThreadCut(group, rank, order), labels, {}, call))
+
+
+@pytest.mark.parametrize("option", ["soft", "outside"])
+@pytest.mark.parametrize("name", ["smmd", "number", "ntil", "ntl_number", "digit_entropy"])
+def test_with_weights_soft_targets_and_mass_outside(name: str, option: str) -> None:
+    of_loss, settings, call, _ = options()[option]
+    objective = NumericObjective(LOSSES[name](VOCAB, **of_loss), weight=0.7, **settings)
+    for offset in range(0, 9, 2):
+        run_cut(Threads(4), objective, "zigzag", padded_labels(offset), moved(call, offset))
+
+
+@pytest.mark.parametrize("places", ["exponential", "linear", "del"])
+def test_places_are_those_of_whole_numbers(places: str) -> None:
+    objective = NumericObjective(SMMDLoss(VOCAB, places=places))
+    for offset in range(9):
+        run_cut(Threads(4), objective, "contiguous", padded_labels(offset), {})
+
+
+def test_with_shards_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two parts of the sequence times two shards."""
+    monkeypatch.setattr("numerate.objective.placements.shard_of", thread_shard_of)
+    objective, labels = NumericObjective(LOSSES["number"](VOCAB)), padded_labels(2)
+    parts, shards = [Threads(2) for _ in range(2)], [Threads(2) for _ in range(2)]
+
+    def one(rank: int) -> None:
+        part, shard = divmod(rank, 2)
+        cut = ThreadCut(parts[shard], part, "zigzag")
+        columns = (17 * shard, 17 if shard == 0 else SIZE)
+        group = {"group": OneOfThreads(shards[part], shard), "vocab_size": SIZE, "columns": columns}
+        compare_cut(objective, cut, labels, group, {})
+
+    Threads(4).run(one)
+
+
+def test_only_rows_at_borders_are_sent() -> None:
+    """Labels, and the numeric logits of numbers on both sides; nothing for losses of single tokens."""
+    assert sent("number", 2) == []
+    assert sent("number", 8) == [4]  # - 123 45 | 678: the minus is read, the point is not
+    assert sent("smmd", 8) == []
+
+
+def sent(name: str, offset: int) -> list[int]:
+    """Return the numbers of rows that are sent, besides the labels."""
+    group, labels, objective = Threads(2), padded_labels(offset, 24), NumericObjective(LOSSES[name](VOCAB))
+    parts = labels.chunk(2, 1)
+    group.run(lambda rank: call(objective, ThreadCut(group, rank, "contiguous"), parts[rank]))
+    assert group.sent[0] == group.sent[1]
+    assert group.sent[0][0] == ("sum", 8 * labels.numel())
+    return [size // 8 // objective.numeric_loss.columns.shape[0] for _, size in group.sent[0][1:]]
+
+
+def call(objective: NumericObjective, cut: CutSequence, labels: torch.Tensor) -> None:
+    objective(torch.zeros(*labels.shape, SIZE, dtype=torch.float64), labels, cut=cut)
+
+
+def test_refusals() -> None:
+    cut, logits = ThreadCut(Threads(1), 0, "contiguous"), torch.zeros(*LABELS.shape, SIZE)
+    objective = NumericObjective(SMMDLoss(VOCAB))
+    for name in ("shift", "with_overrun"):
+        with pytest.raises(NotImplementedError, match=f"{name}=True is not supported with cut="):
+            objective(logits, LABELS, cut=cut, **{name: True})
+    for settings, message in (({"noise": 0.1}, "noise=0"), ({"average": "sequence"}, "average='number'")):
+        with pytest.raises(NotImplementedError, match=message):
+            NumericObjective(NTILLoss(VOCAB, **settings))(logits, LABELS, cut=cut)
+    with pytest.raises(NotImplementedError, match="expected scale='fixed'"):
+        NumericObjective(SMMDLoss(VOCAB), scale="match_ce")(logits, LABELS, cut=cut)
+    with pytest.raises(ValueError, match="expected an even number, two parts in zigzag order"):
+        ThreadCut(Threads(2), 0, "zigzag").positions(3)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        out = objective(logits, LABELS, cut=CutSequence(dist.group.WORLD, "zigzag"))
+        assert torch.isclose(out.loss, objective(logits, LABELS).loss)
+        with pytest.raises(TypeError, match="expected the process group of context parallelism"):
+            CutSequence("cp")
+        with pytest.raises(ValueError, match="order='striped' is not known"):
+            CutSequence(dist.group.WORLD, "striped")  # type: ignore[arg-type]
+    finally:
+        dist.destroy_process_group()
