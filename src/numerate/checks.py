@@ -97,7 +97,7 @@ def check_tensor(name: str, value: Any, shape: str) -> None:
         if name in ("head_weight", "bias"):
             remedy = (
                 "with FSDP2, call lm_head.unshard() before reading lm_head.weight, as full_tensor() would give a wrong gradient; "
-                "with tensor parallelism, pass the DTensor that is sharded over the vocabulary."
+                "with tensor parallelism, pass shards of the vocabulary to objective.fused."
             )
         raise TypeError(f"{name} is a DTensor, sharded over processes: expected a plain tensor {shape}; {remedy}")
 

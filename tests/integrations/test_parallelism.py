@@ -118,12 +118,22 @@ def of_tensor_parallelism() -> dict[str, Any]:
         objective(logits, batch["labels"], shift=True).loss.backward()
         found[f"gathered logits {loss}"] = difference(gradients(model), truth)
         model, logits = logits_of(output_layouts=Shard(-1), use_local_output=False)
-        found[f"DTensor {loss}"] = refusal(lambda: objective(logits, batch["labels"], shift=True))  # noqa: B023
+        objective(logits, batch["labels"], shift=True).loss.backward()
+        found[f"DTensor {loss}"] = difference(gradients(model), truth)
+        found[f"in a step {loss}"] = refusal(lambda: in_a_step(loss, logits.detach(), batch))  # noqa: B023
+        model, logits = logits_of(output_layouts=Shard(-1), use_local_output=False)
         objective(logits.full_tensor(), batch["labels"], shift=True).loss.backward()
         found[f"full_tensor {loss}"] = difference(gradients(model), truth)
         model, logits = logits_of(output_layouts=Shard(-1))
         found[f"shard {loss}"] = refusal(lambda: objective(logits, batch["labels"].clamp_max(7), shift=True))  # noqa: B023
     return found
+
+
+def in_a_step(loss: str, logits: Tensor, batch: dict[str, Tensor]) -> None:
+    """Steps count over all processes, of which those of tensor parallelism share their batches."""
+    for step in Steps([batch], ddp(), objective_of(loss, "numeric")):
+        for _ in step:
+            step.objective(logits)
 
 
 # Context parallelism: each process has a part of each row.
@@ -202,8 +212,8 @@ PARTS = (of_fsdp2, of_tensor_parallelism, of_context_parallelism, of_pipelines)
 REFUSED = {
     "other factors": "divide gradients by 1, 2: expected one divisor",
     "sharded head": "expected a plain tensor [V, H]; with FSDP2, call lm_head.unshard() before reading lm_head.weight",
-    "DTensor smmd": "logits is a DTensor",
-    "DTensor ntil": "use logits.full_tensor()",
+    "in a step smmd": "logits is a DTensor",
+    "in a step ntil": "use logits.full_tensor()",
     "shard smmd": f"logits has V={len(TEXTS) // 2 + 1}, but the NumericVocab needs",
     "shard ntil": "ColwiseParallel(output_layouts=Replicate())",
     "context_parallel False": "changed in place after their step was counted, and now have shape (2, 4)",
@@ -222,5 +232,5 @@ def check_two_processes(found: dict[str, Any]) -> None:
     mistaken = {name for name in found if name.startswith("pipeline default")}
     assert len(mistaken) == len(LOSSES)
     assert all(found.pop(name) > 0.01 for name in mistaken)  # what the page on many GPUs warns of
-    assert len(found) == 17
+    assert len(found) == 19
     assert {name: error for name, error in found.items() if not error < 1e-12} == {}

@@ -84,8 +84,8 @@ def sent(name: str, offset: int) -> list[int]:
     parts = labels.chunk(2, 1)
     group.run(lambda rank: call(objective, ThreadCut(group, rank, "contiguous"), parts[rank]))
     assert group.sent[0] == group.sent[1]
-    assert group.sent[0][0] == ("sum", 8 * labels.numel())
-    return [size // 8 // objective.numeric_loss.columns.shape[0] for _, size in group.sent[0][1:]]
+    assert group.sent[0][:2] == [("sum", 8 * 2 * 2), ("sum", 8 * labels.numel())]  # shapes, labels
+    return [size // 8 // objective.numeric_loss.columns.shape[0] for _, size in group.sent[0][2:]]
 
 
 def call(objective: NumericObjective, cut: CutSequence, labels: torch.Tensor) -> None:
@@ -105,6 +105,14 @@ def test_refusals() -> None:
         NumericObjective(SMMDLoss(VOCAB), scale="match_ce")(logits, LABELS, cut=cut)
     with pytest.raises(ValueError, match="expected an even number, two parts in zigzag order"):
         ThreadCut(Threads(2), 0, "zigzag").positions(3)
+    uneven = Threads(2)
+
+    def other_length(rank: int) -> str:
+        with pytest.raises(ValueError, match="labels have the shapes") as error:
+            call(objective, ThreadCut(uneven, rank, "contiguous"), LABELS[:, : 4 + rank])
+        return str(error.value)
+
+    assert all(r"(3, 4), (3, 5) on the processes of cut=" in message for message in uneven.run(other_length))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         out = objective(logits, LABELS, cut=CutSequence(dist.group.WORLD, "zigzag"))

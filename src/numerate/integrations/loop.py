@@ -35,7 +35,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from numerate.checks import check_number, public_dir
+from numerate.checks import check_number, check_tensor, public_dir
 from numerate.formats import NumberFormat
 from numerate.integrations.asked import Asked
 from numerate.integrations.engines import Engine, engine_of
@@ -238,6 +238,7 @@ class Step:
             with_mass: as in ``NumericObjective``.
             with_overrun: as in ``NumericObjective``.
         """
+        check_tensor("logits", logits, "[.., T, V]")  # steps count over processes that do not share batches
         settings = self._settings(logits)
         return self._scaled(self._objective(logits, **settings, with_mass=with_mass, with_overrun=with_overrun))
 
@@ -248,6 +249,13 @@ class Step:
                 f"{min(given)} is not an option of step.fused, since the step was counted without it: expected as fields of the "
                 f"batch, which may be {', '.join(LABEL_FIELDS)}."
             )
+        if given := options.keys() & {"group", "vocab_size"}:
+            raise NotImplementedError(
+                f"{min(given)} is not an option of step.fused, since a step is counted over all processes, and those of tensor "
+                "parallelism share their batches: expected objective.fused(.., group=...) with the counts of count_step, in a "
+                "loop without Steps."
+            )
+        check_tensor("head_weight", head_weight, "[V, H]")
         return self._scaled(self._objective.fused(hidden, head_weight, bias=bias, **self._settings(hidden), **options))
 
     def _settings(self, scores: Tensor) -> dict[str, Any]:

@@ -60,6 +60,18 @@ class CutSequence:
         parts = torch.arange(self.count * length).view(2 * self.count, -1)
         return torch.cat([parts[: self.count], parts[self.count :].flip(0)], 1)
 
+    def check(self, labels: Tensor) -> None:
+        """Raise on all processes unless their parts have the same shape."""
+        sizes = torch.zeros((self.count, 2), dtype=torch.int64, device=labels.device)
+        sizes[self.rank] = torch.tensor([labels.shape[:-1].numel(), labels.shape[-1]])
+        sizes = self.sum(sizes).cpu()
+        if bool((sizes != sizes[0]).any()):
+            shapes = ", ".join(str(tuple(size)) for size in sizes.tolist())
+            raise ValueError(
+                f"labels have the shapes {shapes} on the processes of cut=: expected the same number of sequences and positions "
+                "on each; fill them up with ignore_index."
+            )
+
     def whole(self, own: Tensor) -> Tensor:
         """Return tensors ``[.., T]`` of whole sequences from this process's ``[.., T / processes]``."""
         found = own.new_zeros((self.count, *own.shape))
@@ -157,6 +169,7 @@ def _renumbered(targets: Targets) -> Targets:
 
 def whole_batch(batch: BatchLabels, cut: CutSequence) -> BatchLabels:
     """Return the labels of whole sequences, and what belongs to them; counts and soft targets stay as they are."""
+    cut.check(batch.ids)
     whole: Callable[[Tensor | None], Tensor | None] = lambda value: None if value is None else cut.whole(value)  # noqa: E731
     return replace(
         batch,

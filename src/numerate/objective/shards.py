@@ -107,7 +107,8 @@ class VocabShard(Columns):
         if not bool(equal):
             raise ValueError(
                 "labels differ between the processes of group=: expected the same labels on all of them, each with its own shard "
-                "of the vocabulary; pass the tensor-parallel group, not the data-parallel one."
+                "of the vocabulary; pass the tensor-parallel group, not the data-parallel one. A head that FSDP2 sharded needs "
+                "lm_head.unshard() first."
             )
 
     # Tokens
