@@ -55,6 +55,41 @@ def test_places_are_those_of_whole_numbers(places: str) -> None:
         run_cut(Threads(4), objective, "contiguous", padded_labels(offset), {})
 
 
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@pytest.mark.parametrize("name", ["smmd", "number", "ntil", "ntl_number"])
+def test_per_position(name: str, outside: str) -> None:
+    """Each position may have any factor; that of a number's first digit reaches its digits on other processes."""
+    objective = NumericObjective(LOSSES[name](VOCAB, outside=outside))
+    generator = torch.Generator().manual_seed(4)
+    for offset in range(9):
+        group, labels = Threads(4), padded_labels(offset)
+        logits = torch.randn((*labels.shape, SIZE), generator=generator, dtype=torch.float64).requires_grad_()
+        factors = torch.rand(labels.shape, generator=generator, dtype=torch.float64)
+        losses = objective.per_position(logits, labels)
+        (truth,) = torch.autograd.grad((losses * factors).sum(), logits)
+        compare_positions(objective, group, labels, (logits.detach(), factors), (losses.detach(), truth))
+
+
+def compare_positions(
+    objective: NumericObjective,
+    group: Threads,
+    labels: torch.Tensor,
+    given: tuple[torch.Tensor, torch.Tensor],
+    expected: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    def one(rank: int) -> None:
+        cut = ThreadCut(group, rank, "zigzag")
+        at = cut.positions(4)[rank]
+        (logits, factors), (losses, truth) = given, expected
+        part = logits[:, at].requires_grad_()
+        found = objective.per_position(part, labels[:, at], cut=cut)
+        assert torch.allclose(found, losses[:, at], rtol=1e-11)
+        (grad,) = torch.autograd.grad((found * factors[:, at]).sum(), part)
+        assert float((grad - truth[:, at]).abs().max() / truth.abs().max()) <= 1e-12
+
+    group.run(one)
+
+
 def test_with_shards_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two parts of the sequence times two shards."""
     monkeypatch.setattr("numerate.objective.placements.shard_of", thread_shard_of)

@@ -141,7 +141,14 @@ class CutNumbers:
         if not exchange or not self.num_border:
             return rows
         border = own.new_zeros((self.num_border, *own.shape[1:])).index_copy(0, self.sent_as, own[self.sent])
-        return rows.index_copy(0, self.others, self.cut.sum(border)[self.received_as])
+        every: Tensor = _Sum.apply(border, self.cut)  # type: ignore[no-untyped-call]
+        return rows.index_copy(0, self.others, every[self.received_as])
+
+    def costs(self, loss: NumericLoss, z: Tensor, rest: Tensor | None) -> Tensor:
+        """Return the cost of each row ``[P]`` of this process; their gradients reach the rows of all processes."""
+        exchange = loss.level == "number"
+        z, rest = self.joined(z, exchange=exchange), None if rest is None else self.joined(rest, exchange=exchange)
+        return loss.per_row(z, rest, self.whole)[self.own]
 
     def gradient(
         self, loss: NumericLoss, z: Tensor, rest: Tensor | None, *, needs_grad: bool
@@ -156,6 +163,19 @@ class CutNumbers:
                 return total, None, None
             _, dz, d_rest = loss.value_and_grad(z, rest, self.whole)
             return total, dz[self.own], None if d_rest is None else d_rest[self.own]
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over processes, whose gradients are summed too."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, cut: CutSequence) -> Tensor:
+        ctx.cut = cut
+        return cut.sum(values.clone())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.cut.sum(grad.clone()), None
 
 
 def _renumbered(targets: Targets) -> Targets:

@@ -181,6 +181,7 @@ class NumericObjective(nn.Module):
         shift: bool = False,
         group: Any = None,
         vocab_size: int | None = None,
+        cut: CutSequence | None = None,
     ) -> Tensor:
         """Return the objective of each position ``[.., T]``, for frameworks that sum the losses of tokens and divide them.
 
@@ -192,7 +193,8 @@ class NumericObjective(nn.Module):
         returns them: the numeric term is multiplied by ``num_items / num_units``, since the framework divides it by the label
         tokens. With ``normalize="tokens"`` no count is needed.
 
-        See :meth:`forward` for the arguments.
+        With ``cut``, the gradients of numbers that touch a border are exchanged in the backward pass, which all processes need to
+        run. See :meth:`forward` for the arguments.
 
         Examples:
             >>> import torch
@@ -203,10 +205,12 @@ class NumericObjective(nn.Module):
             >>> [round(loss, 3) for loss in losses[0].tolist()]
             [2.485, 2.755, 2.766, 0.0]
         """
+        if cut is not None:
+            refuse_cut(self.numeric_loss, self.weighting, shift=shift, with_overrun=False)
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
         logits, columns = local_logits(logits, group, vocab_size)
-        losses: Tensor = objective_per_position(self.numeric_loss, self.weighting, logits, batch, columns)
+        losses: Tensor = objective_per_position(self.numeric_loss, self.weighting, logits, batch, columns, cut)
         return losses
 
     if TYPE_CHECKING:  # nn.Module's returns Any

@@ -12,6 +12,7 @@ from numerate.losses.logit_rows import divide, refuse_second_derivative
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
 from numerate.objective.columns import Columns
+from numerate.objective.cut_sequence import CutSequence
 from numerate.objective.from_logits import read_inputs
 from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import softmax_share_of
@@ -20,15 +21,15 @@ from numerate.objective.weighting import Weighting
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def objective_per_position(
-    loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, columns: Columns
+    loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, columns: Columns, cut: CutSequence | None
 ) -> Tensor:
     """Return the objective of each position; see :meth:`numerate.NumericObjective.per_position`."""
-    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns)
+    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, cut=cut)
     targets, num_items = inputs.targets, inputs.num_items
     nll, z, rest = _Rows.apply(flat, labels, loss, targets, inputs.row_targets)  # type: ignore[no-untyped-call]
     if inputs.token_weights is not None:
         nll = nll * inputs.token_weights.to(nll.dtype)
-    cost = loss.per_row(z, rest, targets)
+    cost = loss.per_row(z, rest, targets) if inputs.numbers is None else inputs.numbers.costs(loss, z, rest)
     denominator = weighting.denominator(num_items, inputs.num_units)
     factor = weighting.factor(divide(nll.detach().sum(), num_items), divide(cost.detach().sum(), denominator))
     one = nll.new_ones(())
