@@ -19,6 +19,8 @@ from numerate.lab.report import write_report
 from numerate.lab.report.analysis import costs, scores
 from numerate.lab.report.answer import answer
 from numerate.lab.report.decisions import decisions
+from numerate.lab.report.figures.drawing import styles
+from numerate.lab.report.figures.members import by_members
 from numerate.lab.report.member_scores import disagreement_sentence, member_sentence, members, which_is_which
 from numerate.lab.report.recommended import check_recommendation
 from numerate.lab.report.summary import summarise
@@ -258,3 +260,14 @@ def test_the_page_and_the_data_have_members(tmp_path):
     assert "Losses and members" in text
     assert text.count("a run counts once, however many members it has") == 2
     assert "Score by number of members" in text
+
+
+def test_baselines_of_the_figure():
+    """One among the scores is a line; one far away is named, and does not flatten the lines of the losses."""
+    found = pools_of(made({"ce": 8, "soft": 4}))
+    plan = by_members(found, styles(["ce", "soft"], ["ce"]), {"gradient boosting": 3.0, "constant": 50.0})
+    assert "Dashed: baselines, fitted to the same rows. Baselines beyond the axis: constant 50.0." in plan.caption
+    axes = plan.draw(plan.data).axes[0]
+    assert axes.get_ylim()[1] < 10
+    assert [text.get_text() for text in axes.texts] == ["gradient boosting 3.00"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4", "8"]

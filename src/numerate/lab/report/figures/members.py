@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _APART = 0.035  # between losses, as a share of a doubling of the members
-_REACH = 0.6  # of the span of the scores: a baseline farther away is named in the caption alone
+_REACH = 0.3  # of the span of scores and intervals: a baseline farther away is named in the caption alone
 
 
 def by_members(found: MemberScores, styles: Styles, baselines: Mapping[str, float]) -> FigurePlan:
@@ -42,12 +42,12 @@ def by_members(found: MemberScores, styles: Styles, baselines: Mapping[str, floa
     rows = [(_panel(found, row[0], row[1]), *row) for row in rows]
     columns = ("panel", "split", "decision", "loss", "members", measure.name, "low", "high", "p_holm", "better")
     table = DataTable(columns, rows)
-    values = [row[6] for row in rows if math.isfinite(row[6])] or [0.0]
-    reach = _REACH * (max(values) - min(values) or max(values))
-    near = {name: value for name, value in baselines.items() if min(values) - reach <= value <= max(values) + reach}
+    drawn = [value for row in rows for value in row[5:8] if math.isfinite(value)] or [0.0]  # scores and the ends of intervals
+    reach = _REACH * (max(drawn) - min(drawn) or max(drawn))
+    near = {name: value for name, value in baselines.items() if min(drawn) - reach <= value <= max(drawn) + reach}
     far = [f"{name} {measure.value(value)}" for name, value in baselines.items() if name not in near]
-    beyond = f"; beyond the axis: {', '.join(far)}" if far else ""
-    told = f" Dashed: baselines, fitted to the same rows{beyond}." if baselines else ""
+    told = " Dashed: baselines, fitted to the same rows." if near else ""
+    told += f" Baselines beyond the axis: {', '.join(far)}." if far else ""
     return FigurePlan(
         "members",
         "Score by number of members",
