@@ -19,8 +19,8 @@ from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import check_range, divide, refuse_second_derivative, rest_of_rows, take, wide
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
-from numerate.objective.columns import Columns
 from numerate.objective.cut_sequence import CutNumbers, CutSequence, whole_batch
+from numerate.objective.logit_columns import Columns
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, softmax_share_of

@@ -17,11 +17,11 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.choices import Normalize, Scale
 from numerate.losses.base import NumericLoss
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
-from numerate.objective.columns import ALL_COLUMNS
 from numerate.objective.cut_sequence import CutSequence, refuse_cut
 from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_hidden
 from numerate.objective.from_logits import objective_from_logits, objective_over_processes
 from numerate.objective.head import Head
+from numerate.objective.logit_columns import ALL_COLUMNS
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.per_position import objective_per_position
 from numerate.objective.placements import local_head, local_logits

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import divide, log_sum_exp, reads_freely, take
-from numerate.objective.columns import Columns
+from numerate.objective.logit_columns import Columns
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 

@@ -11,9 +11,9 @@ from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import divide, refuse_second_derivative
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
-from numerate.objective.columns import Columns
 from numerate.objective.cut_sequence import CutSequence
 from numerate.objective.from_logits import read_inputs
+from numerate.objective.logit_columns import Columns
 from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import softmax_share_of
 from numerate.objective.weighting import Weighting

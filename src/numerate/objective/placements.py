@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_tensor
-from numerate.objective.columns import ALL_COLUMNS, Columns
 from numerate.objective.head import Head
+from numerate.objective.logit_columns import ALL_COLUMNS, Columns
 from numerate.objective.shards import VocabShard, shard_of
 
 

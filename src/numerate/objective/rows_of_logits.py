@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from numerate.losses.logit_rows import reads_freely, take, wide
-from numerate.objective.columns import Columns
 from numerate.objective.device import rows_at_a_time
+from numerate.objective.logit_columns import Columns
 from numerate.objective.rows_torch import scale_rows_
 from numerate.targets.soft_targets import SoftRows
 

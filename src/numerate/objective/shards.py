@@ -23,7 +23,7 @@ from numerate.checks import check_integer
 from numerate.losses.base import LEAST_SHARE, NumericLoss
 from numerate.losses.logit_rows import reads_freely, rest_of_rows, take, wide
 from numerate.losses.target_tokens import Targets
-from numerate.objective.columns import Columns, LabelSums, row_means
+from numerate.objective.logit_columns import Columns, LabelSums, row_means
 from numerate.targets.soft_targets import SoftRows
 
 
