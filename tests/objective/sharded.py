@@ -307,3 +307,26 @@ def moved(call: dict[str, Any], offset: int, length: int = 16) -> dict[str, Any]
         else:
             result[name] = torch.nn.functional.pad(value, (offset, length), value=0)[:, :length]
     return result
+
+
+def compare_fused(objective: NumericObjective, cut: CutSequence, labels: Tensor, call: dict[str, Any]) -> None:
+    """The same from hidden states."""
+    generator = torch.Generator().manual_seed(7)
+    hidden = torch.randn((*labels.shape, H), generator=generator, dtype=torch.float64)
+    weight = torch.randn((SIZE, H), generator=generator, dtype=torch.float64).requires_grad_()
+    whole = hidden.clone().requires_grad_()
+    expected_out = objective.fused(whole, weight, labels, **call)
+    truth, d_weight = torch.autograd.grad(expected_out.loss, (whole, weight))
+    positions = cut.positions(labels.shape[1] // cut.count)[cut.rank]
+    own = {name: value[:, positions] for name, value in call.items() if isinstance(value, Tensor)}
+    if "soft" in call:
+        own["soft"] = soft_at(call["soft"], positions, labels.shape[1])
+    for budget in (64.0, 3 * SIZE * 8 / 2**20):
+        part = hidden[:, positions].clone().requires_grad_()
+        out = objective.fused(part, weight, labels[:, positions], cut=cut, max_logits_mib=budget, with_mass=True, **own)
+        grad, own_weight = torch.autograd.grad(out.loss, (part, weight))
+        shares = torch.stack([out.loss.detach(), out.cross_entropy, out.numeric])
+        parts = torch.stack([expected_out.loss.detach(), expected_out.cross_entropy, expected_out.numeric])
+        assert torch.allclose(cut.sum(shares), parts, rtol=1e-11)
+        assert float((grad - truth[:, positions]).abs().max() / truth.abs().max()) <= 1e-11
+        assert float((cut.sum(own_weight) - d_weight).abs().max() / d_weight.abs().max()) <= 1e-11

@@ -13,6 +13,7 @@ from tests.objective.sharded import (
     ThreadCut,
     Threads,
     compare_cut,
+    compare_fused,
     moved,
     options,
     padded_labels,
@@ -88,6 +89,23 @@ def compare_positions(
         assert float((grad - truth[:, at]).abs().max() / truth.abs().max()) <= 1e-12
 
     group.run(one)
+
+
+@pytest.mark.parametrize("option", ["plain", "soft", "outside"])
+@pytest.mark.parametrize("name", [*LOSSES, None])
+def test_fused(name: str | None, option: str) -> None:
+    """One chunk, and chunks of three rows."""
+    if name is None and option == "outside":
+        return
+    of_loss, settings, call, _ = options()[option]
+    objective = NumericObjective(None if name is None else LOSSES[name](VOCAB, **of_loss), weight=0.7, **settings)
+    for offset, order in ((1, "contiguous"), (5, "zigzag")):
+        group, labels, own = Threads(4), padded_labels(offset), moved(call, offset)
+        run_fused(group, objective, order, labels, own)
+
+
+def run_fused(group: Threads, objective: NumericObjective, order: Order, labels: torch.Tensor, own: dict[str, object]) -> None:
+    group.run(lambda rank: compare_fused(objective, ThreadCut(group, rank, order), labels, own))
 
 
 def test_with_shards_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:

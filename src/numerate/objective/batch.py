@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,6 +49,11 @@ class BatchLabels:
         if self.num_units is not None:
             check_count("num_units", self.num_units, lambda: batch.count(loss)[1])
         return batch
+
+    def to(self, device: torch.device | str) -> BatchLabels:
+        """Copy to another device, without the counts."""
+        fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name not in ("num_items", "num_units")}
+        return replace(self, **{name: None if value is None else value.to(device) for name, value in fields.items()})
 
     def count(self, loss: NumericLoss) -> tuple[Tensor, Tensor]:
         """Return the number of label tokens, or the sum of their weights, and the number of units of ``loss``."""

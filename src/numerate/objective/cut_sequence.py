@@ -135,6 +135,13 @@ class CutNumbers:
             *to[2:],
         )
 
+    def to(self, device: torch.device) -> CutNumbers:
+        """Copy to another device."""
+        if device == self.own.device:
+            return self
+        names = ("targets", "whole", "own", "others", "sent", "sent_as", "received_as")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
     def joined(self, own: Tensor, *, exchange: bool) -> Tensor:
         """Return rows ``[Q, ..]`` from this process's ``[P, ..]`` and those of others, which are zero without ``exchange``."""
         rows = own.new_zeros((self.whole.slots, *own.shape[1:])).index_copy(0, self.own, own)

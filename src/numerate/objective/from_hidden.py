@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Literal
 
@@ -13,6 +14,7 @@ from numerate.losses.base import NumericLoss
 from numerate.objective import rows_torch
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.chunks import Execution
+from numerate.objective.cut_sequence import CutSequence, whole_batch
 from numerate.objective.device import one_thread
 from numerate.objective.head import Head
 from numerate.objective.operator import FusedInputs, FusedObjective
@@ -33,6 +35,7 @@ def objective_from_hidden(
     head: Head,
     batch: BatchLabels,
     shard: VocabShard | None,
+    cut: CutSequence | None,
     *,
     impl: Impl,
     max_logits_mib: float | None,
@@ -62,19 +65,24 @@ def objective_from_hidden(
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
     flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
+    whole: BatchLabels | None = None
+    if cut is not None:
+        whole = whole_batch(batch.to(hidden.device), cut).to("cpu")
+        counts = whole.count(loss)
+        num_items, num_units = batch.num_items, batch.num_units
+        batch = replace(
+            batch,
+            num_items=counts[0] if num_items is None else num_items,
+            num_units=counts[1] if num_units is None else num_units,
+        )
     labels_on_device = batch.ids if batch.ids.device == hidden.device else None
     with torch.autocast(hidden.device.type, enabled=False), one_thread(hidden.device):
         # Last before the operator: this syncs with the device, which is then idle until the first product.
-        on_cpu = BatchLabels(
-            batch.ids.cpu(),
-            None if batch.position_weights is None else batch.position_weights.cpu(),
-            None if batch.position_ids is None else batch.position_ids.cpu(),
-            _plain_number(batch.num_items),
-            _plain_number(batch.num_units),
-            None if batch.token_weights is None else batch.token_weights.cpu(),
-            None if batch.soft is None else batch.soft.to("cpu"),
+        num_items, num_units = _plain_number(batch.num_items), _plain_number(batch.num_units)
+        on_cpu = replace(batch.to("cpu"), num_items=num_items, num_units=num_units)
+        inputs = FusedInputs(
+            loss, weighting, head, on_cpu, labels_on_device, execution, with_mass, with_overrun, shard, cut, whole
         )
-        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass, with_overrun, shard)
         return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]
 
 

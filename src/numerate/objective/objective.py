@@ -239,6 +239,7 @@ class NumericObjective(nn.Module):
         with_overrun: bool = False,
         group: Any = None,
         vocab_size: int | None = None,
+        cut: CutSequence | None = None,
     ) -> ObjectiveOutput:
         """Return the objective from ``hidden [.., T, H]`` and ``head_weight [V, H]``, without materializing all logits.
 
@@ -261,6 +262,8 @@ class NumericObjective(nn.Module):
 
         See :meth:`forward` for the other arguments.
         """
+        if cut is not None:
+            refuse_cut(self.numeric_loss, self.weighting, shift=shift, with_overrun=with_overrun)
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
         hidden, head, shard = local_head(hidden, Head(head_weight, bias, logit_scale, softcap), group, vocab_size)
@@ -271,6 +274,7 @@ class NumericObjective(nn.Module):
             head,
             batch,
             shard,
+            cut,
             impl=impl,
             max_logits_mib=max_logits_mib,
             head_grad_dtype=head_grad_dtype,

@@ -29,6 +29,7 @@ from numerate.losses.logit_rows import check_range, divide, refuse_second_deriva
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
 from numerate.objective.chunks import Chunk, ChunkedHead, Execution
+from numerate.objective.cut_sequence import CutNumbers, CutSequence
 from numerate.objective.device import SideStream
 from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds
@@ -57,6 +58,8 @@ class FusedInputs(NamedTuple):
     with_mass: bool
     with_overrun: bool
     shard: VocabShard | None  # of the vocabulary, which the head has
+    cut: CutSequence | None
+    whole: BatchLabels | None  # labels of whole sequences on the CPU, if they are cut
 
 
 class FusedObjective(torch.autograd.Function):
@@ -98,6 +101,7 @@ class _NumericRows(NamedTuple):
     num_units: float | Tensor
     padded: Tensor  # [>= P] on the device, indices among the rows with a label; padded if packed
     edges: list[int]  # offsets of the chunks among them
+    numbers: CutNumbers | None = None  # of cut sequences
 
     @property
     def rows(self) -> Tensor:
@@ -118,7 +122,7 @@ class _Forward:
         rows, labels = None, inputs.labels_on_device
         if self.labelled is not None:
             ids, rows, labels = ids[self.labelled], self._to_device(self.labelled), None
-        shard = inputs.shard
+        shard, self.cut, self.whole = inputs.shard, inputs.cut, inputs.whole
         vocab_size = head.weight.shape[0] if shard is None else shard.vocab_size
         check_range(ids, vocab_size, loss.ignore_index)
         labels = self._to_device(ids) if labels is None else labels.reshape(-1).contiguous()
@@ -220,6 +224,8 @@ class _Forward:
     def _read_labels(self) -> _NumericRows:
         """Find the numeric rows, their targets and their number of units."""
         batch, loss = self.batch, self.loss
+        if self.cut is not None:
+            return self._read_cut_labels(self.cut)
         # On a CPU, autograd's graph contains the targets themselves; on a GPU, only copies.
         with torch.inference_mode(self.device.type == "cuda"):
             targets = loss.targets(
@@ -244,6 +250,17 @@ class _Forward:
             rows = self._to_device(F.pad(among_labelled, (0, rows.shape[0] - size)))
         return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, self._chunk_starts()).tolist())
 
+    def _read_cut_labels(self, cut: CutSequence) -> _NumericRows:
+        """Find the numeric rows of this process, and the numbers that other processes have tokens of."""
+        assert self.whole is not None and self.batch.num_units is not None
+        numbers = CutNumbers.read(self.loss, cut, self.whole, self.batch.ids.shape[-1], torch.device("cpu"))
+        rows = numbers.targets.rows
+        assert rows is not None
+        rows = rows if self.labelled is None else torch.searchsorted(self.labelled, rows)
+        edges = torch.searchsorted(rows, self._chunk_starts()).tolist()
+        numbers = numbers.to(self.device)
+        return _NumericRows(numbers.targets, None, self.batch.num_units, self._to_device(rows), edges, numbers)
+
     def _replays(self, num_rows: int) -> bool:
         """Whether the numeric gradient of that many rows is replayed from a CUDA graph."""
         loss, work = self.loss, self.chunked.h.shape[0] * self.chunked.head.weight.numel()
@@ -263,7 +280,10 @@ class _Forward:
             log_ratio = known.log_total[numeric.rows] - rest
             if not loss.shift_invariant:
                 above, rest = z, rest + known.top[numeric.rows]
-        total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
+        if numeric.numbers is not None:
+            total, dz, d_rest = numeric.numbers.gradient(loss, above, rest, needs_grad=self.needs_grad)
+        else:
+            total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
         if d_rest is not None and known is not None:
             share = rest_as_softmax_share(d_rest, log_ratio).to(self.dtype)
             self.chunked.softmax_share = torch.zeros_like(known.top).index_copy(0, numeric.rows, share)
