@@ -52,8 +52,9 @@ class BatchLabels:
 
     def to(self, device: torch.device | str) -> BatchLabels:
         """Copy to another device, without the counts."""
-        fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name not in ("num_items", "num_units")}
-        return replace(self, **{name: None if value is None else value.to(device) for name, value in fields.items()})
+        fields = {name: value for name, value in vars(self).items() if name not in ("num_items", "num_units")}
+        moved: dict[str, Any] = {name: None if value is None else value.to(device) for name, value in fields.items()}
+        return replace(self, **moved)
 
     def count(self, loss: NumericLoss) -> tuple[Tensor, Tensor]:
         """Return the number of label tokens, or the sum of their weights, and the number of units of ``loss``."""
