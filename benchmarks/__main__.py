@@ -16,6 +16,7 @@ from benchmarks.decode import WIDTHS, DecodeBench, bench_decode
 from benchmarks.fused import FusedBench, bench_fused
 from benchmarks.losses import DTYPES, LossesBench, bench_losses
 from benchmarks.picture import plot_decode, plot_fused
+from benchmarks.shards import ShardsBench, bench_shards
 from benchmarks.workloads import decode_workload
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
@@ -67,6 +68,32 @@ def losses_command(
     console.print("Forward and backward on the same logits. A ratio below 1 is cheaper than F.cross_entropy alone.")
     speedup, difference = f"{result.ntil_speedup:,.0f}", f"{result.ntil_disagreement:.1e}"
     console.print(f"ntil is {speedup} times faster than its loops; relative difference {difference}.")
+    _save(result, json_file)
+
+
+@app.command("shards")
+def shards_command(
+    loss: Annotated[list[str] | None, typer.Option(help="Loss to measure; repeatable. Default: all.")] = None,
+    tokens: Tokens = 1024,
+    vocab_size: Annotated[int, typer.Option(min=2048, help="Vocabulary size of all processes.")] = 49152,
+    processes: Annotated[int, typer.Option(min=2, help="Processes that share the vocabulary; one of them is measured.")] = 8,
+    numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    repeats: Repeats = 7,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure the objective on one shard of the vocabulary, relative to vocabulary-parallel cross-entropy; no communication."""
+    shape = {"tokens": tokens, "vocab_size": vocab_size, "processes": processes, "numeric_tokens": numeric_tokens}
+    with console.status("measuring"):
+        result = bench_shards(loss or tuple(LOSSES), **shape, dtype=dtype, device=device, repeats=repeats)
+    table = _table(
+        f"{tokens} tokens x {vocab_size} over {processes}, {dtype}, {result.device}", "cross-entropy +", ("ms", "ratio")
+    )
+    table.add_row("nothing", f"{result.ce_runtime_ms:.1f}", "1.00")
+    for cost in result.costs:
+        table.add_row(cost.loss, f"{cost.runtime_ms:.1f}", f"{cost.ratio:.2f}")
+    console.print(table)
     _save(result, json_file)
 
 
@@ -191,7 +218,7 @@ def _table(title: str, first: str, figures: Sequence[str]) -> Table:
     return table
 
 
-def _save(result: LossesBench | FusedBench | DecodeBench, file: Path | None) -> None:
+def _save(result: LossesBench | FusedBench | DecodeBench | ShardsBench, file: Path | None) -> None:
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(result), indent=2), encoding="utf-8")

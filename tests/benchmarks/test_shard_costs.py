@@ -1,0 +1,22 @@
+"""The benchmark of shards measures a gradient of the shard's shape on both sides."""
+
+from __future__ import annotations
+
+import torch
+from benchmarks.shards import VocabParallelCrossEntropy, bench_shards
+
+
+def test_cross_entropy_of_one_shard_is_that_of_torch():
+    logits = torch.randn(5, 7, dtype=torch.float32, requires_grad=True)
+    labels = torch.arange(5)
+    truth = torch.nn.functional.cross_entropy(logits, labels)
+    loss = VocabParallelCrossEntropy.apply(logits, labels)
+    assert torch.isclose(loss, truth)
+    (expected,), (found,) = (torch.autograd.grad(value, logits) for value in (truth, loss))
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_costs():
+    result = bench_shards(("smmd", "number"), tokens=64, vocab_size=2048, processes=4, repeats=1)
+    assert [cost.loss for cost in result.costs] == ["smmd", "number"]
+    assert all(cost.ratio > 0 for cost in result.costs)
