@@ -28,7 +28,11 @@ class NoLoss(NumericLoss):
         for name in ("values", "worst"):
             self.keep(name, torch.zeros(0, dtype=torch.float64))
         self.column_ids = torch.zeros(0, dtype=torch.int64)
-        self.columns_needed = 0 if vocab is None else columns_needed(vocab, vocab.token_ids)
+        self.columns_needed = 0
+        if vocab is not None:
+            self.columns_needed = columns_needed(vocab, vocab.token_ids)
+            # torch.compile cannot trace the first use of what numbers are read with.
+            _ = vocab.index_table, vocab.flag_table, vocab.widths, vocab.number_values
 
     def targets(self, labels: Tensor, **_: Any) -> Targets:
         """Return no rows."""
