@@ -132,5 +132,5 @@ Target = Callable[[Any], AnswerDistribution]
 
 def draw_index(cumulative: Floats, rng: np.random.Generator) -> int:
     """Draw an index by its mass; ``cumulative`` are the sums of the masses."""
-    place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+    place = cumulative.searchsorted(rng.random() * cumulative[-1], side="right")
     return min(int(place), len(cumulative) - 1)

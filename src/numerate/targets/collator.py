@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
 from numerate.labels import IGNORE_INDEX
-from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
+from numerate.targets.soft_targets import ENTRY, SOFT_FIELDS, WEIGHT_FIELDS, packed_fields
 from numerate.targets.tokenised_rows import TokenColumn
 
 
@@ -54,21 +56,22 @@ class SoftCollator:
         weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
         if not has_soft and not weights:
             return batch
-        ids = [torch.as_tensor(row[self.sequence], dtype=torch.long) for row in rows]
+        ids = [_listed(row[self.sequence]) for row in rows]
         places = _places(ids, batch, self.sequence)
         count, length = batch[self.sequence].shape
         if has_soft:
+            given = [[_listed(row.get(name)) for row in rows] for name in SOFT_FIELDS]
+            counts, *others = ([*map(len, values)] for values in given)
+            if any(other != counts for other in others):
+                raise ValueError(f"rows have {SOFT_FIELDS} of different lengths: expected one of each for each entry.")
+            line, offset = np.repeat(np.array(places), counts, axis=0).T  # [S] each, for the entries of all rows
+            position, token_id, p = (np.array([*chain(*values)], dtype) for values, dtype in zip(given, ENTRY, strict=True))
+            place = position + offset
+            kept = np.flatnonzero((place >= 0) & (place < length))
             # A collator that joins rows takes the label of the first token of each, which nothing predicts.
-            labels = batch.get("labels")
-            trained = None if labels is None else (labels != IGNORE_INDEX).tolist()
-            entries: list[list[Entry]] = [[] for _ in range(count)]
-            for row, (line, offset) in zip(rows, places, strict=True):
-                positions, token_ids, probabilities = (_listed(row.get(name)) for name in SOFT_FIELDS)
-                for position, token_id, p in zip(positions, token_ids, probabilities, strict=True):
-                    place = position + offset
-                    if 0 <= place < length and (trained is None or trained[line][place]):
-                        entries[line].append((place, token_id, p))
-            for name, value in soft_fields(entries).items():
+            if (labels := batch.get("labels")) is not None:
+                kept = kept[labels.numpy(force=True)[line[kept], place[kept]] != IGNORE_INDEX]
+            for name, value in packed_fields(count, line[kept], place[kept], token_id[kept], p[kept]).items():
                 batch[name] = value  # [B, E]
         for name in weights:
             table = torch.zeros(count, length)  # [B, T]
@@ -88,19 +91,19 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else value.tolist() if hasattr(value, "tolist") else [*value]
 
 
-def _places(rows: list[Tensor], batch: Mapping[str, Any], sequence: TokenColumn) -> list[tuple[int, int]]:
+def _places(rows: list[list[int]], batch: Mapping[str, Any], sequence: TokenColumn) -> list[tuple[int, int]]:
     """Return for each row the line of the batch that it lies in, and how far it was moved to the right."""
     table = batch.get(sequence)
     if not isinstance(table, Tensor) or table.dim() != 2:
         found = f"shape {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
         raise ValueError(f"the collator's {sequence} is {found}: expected a tensor [B, T]; use return_tensors='pt'.")
-    table = table.cpu()
-    if len(table) == len(rows):
+    lines = table.tolist()
+    if len(lines) == len(rows):
         mask = batch.get("attention_mask") if sequence == "input_ids" else None
-        real = mask.cpu() if isinstance(mask, Tensor) and mask.shape == table.shape else None
-        return [(line, _offset(own, table[line], None if real is None else real[line], line)) for line, own in enumerate(rows)]
-    starts = [0, *torch.tensor([len(own) for own in rows]).cumsum(0).tolist()]
-    if len(table) != 1 or starts[-1] > table.shape[1] or not torch.equal(table[0, : starts[-1]], torch.cat(rows)):
+        real = mask.tolist() if isinstance(mask, Tensor) and mask.shape == table.shape else [None] * len(rows)
+        return [(number, _offset(*of_row, number)) for number, of_row in enumerate(zip(rows, lines, real, strict=True))]
+    starts = [*accumulate(map(len, rows), initial=0)]
+    if len(lines) != 1 or lines[0][: starts[-1]] != [*chain(*rows)]:
         raise ValueError(
             f"the collator made {sequence} {tuple(table.shape)} of {len(rows)} rows with {starts[-1]} tokens: expected a line "
             "for each row, or one line with all rows one after the other."
@@ -108,14 +111,14 @@ def _places(rows: list[Tensor], batch: Mapping[str, Any], sequence: TokenColumn)
     return [(0, start) for start in starts[:-1]]
 
 
-def _offset(own: Tensor, line: Tensor, real: Tensor | None, number: int) -> int:
+def _offset(own: list[int], line: list[int], real: list[Any] | None, number: int) -> int:
     """Return how far a row was moved in its line of the batch: 0 if it was padded or cut on the right, else on the left."""
     room = len(line) - len(own)
     size = min(len(own), len(line))
-    begins = torch.equal(line[:size], own[:size])
-    ends = torch.equal(line[len(line) - size :], own[len(own) - size :])
+    begins = line[:size] == own[:size]
+    ends = line[len(line) - size :] == own[len(own) - size :]
     if begins and ends and room > 0 and real is not None:  # padding that looks like text
-        begins = bool(real[:size].all())
+        begins = all(real[:size])
     if begins:
         return 0
     if ends:

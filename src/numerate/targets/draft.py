@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, compress, groupby
+from operator import not_
 
 import numpy as np
 
 from numerate.formats.patterns import Span
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import SoftPath, TokenTrie
-from numerate.targets.windows import Encoder, Window, tokens_of
+from numerate.targets.windows import BARRIER, Encoder, Window, tokens_of
 
 
 class Draft:
@@ -24,11 +25,13 @@ class Draft:
 
     def __init__(self, ids: Sequence[int], trained: Sequence[bool], encoder: Encoder) -> None:
         self.ids, self.sources = [*ids], [*range(len(ids))]
-        self.text = encoder.text(ids)
+        pieces = encoder.pieces(ids)
+        self.text = "".join(pieces)
         """The text of the row as it came."""
-        self._trained, self._encoder, self._edges = trained, encoder, encoder.edges(ids)
-        self._now = self._edges  # of the tokens as they are
-        self._soft: dict[int, dict[int, float]] = {}
+        self._trained, self._encoder, self._edges = trained, encoder, [*accumulate(map(len, pieces), initial=0)]
+        self._now = [*self._edges]  # of the tokens as they are
+        self._locked = [*map(not_, trained)]  # tokens that have to stay: untrained ones, and all up to the number before
+        self._soft: dict[int, dict[int, float]] = {}  # by position, in ascending order
         self._meant: list[range] = []
         self._moved = 0  # characters that were added so far
         self._last: tuple[int, list[int], TokenTrie] | None = None  # first token, tokens and all paths of the number before
@@ -39,15 +42,19 @@ class Draft:
 
     def trained_text(self) -> str:
         """Return the trained text of the row as it came."""
-        edges = self._edges
-        return "".join(self.text[edges[i] : edges[i + 1]] for i, trained in enumerate(self._trained) if trained)
+        return "".join(compress(map(self.text.__getitem__, map(slice, self._edges, self._edges[1:])), self._trained))
+
+    def shown(self) -> str:
+        """Return the beginning of the trained text, for a message."""
+        return f"{self.trained_text().strip(BARRIER)!r:.80}"
 
     def runs(self, docs: Sequence[int]) -> Iterator[tuple[int, str, int]]:
         """Yield stretches of trained tokens of one document: the first character, the text, and the document."""
-        for (trained, number), group in groupby(range(len(self._trained)), lambda i: (self._trained[i], docs[i])):
-            if trained:
-                places = [*group]
-                begin, end = self._edges[places[0]], self._edges[places[-1] + 1]
+        stop = 0
+        for number, group in groupby([number if trained else -1 for trained, number in zip(self._trained, docs, strict=True)]):
+            start, stop = stop, stop + len([*group])
+            if number >= 0:
+                begin, end = self._edges[start], self._edges[stop]
                 yield begin, self.text[begin:end], number
 
     def characters(self, start: int, end: int, unit: str) -> Span:
@@ -78,15 +85,12 @@ class Draft:
         Without ``rng`` it is replaced by itself, with its soft targets.
         """
         begin, end = span[0] + self._moved, span[1] + self._moved
-        closed = self._meant[-1].stop if self._meant else 0
-        locked = [place < closed or not self._trained[source] for place, source in enumerate(self.sources)]
-        window = self._encoder.window(self.ids, self._now, (begin, end), locked, answers, key, end_token)
+        window = self._encoder.window(self.ids, self._now, (begin, end), self._locked, answers, key, end_token)
         path = None if window is None else self._path(window, answers, rng, self.original_text(span))
         if window is None or path is None:
             self.keep(span)
             return False
-        self._replace(window, path, (begin, end))
-        added = self._now[-1] - len(self.text) - self._moved
+        added = self._replace(window, path, (begin, end))
         self._mean((begin, end + added))
         self._moved += added
         return True
@@ -97,14 +101,22 @@ class Draft:
 
     def entries(self) -> tuple[list[int], list[int], list[float]]:
         """Return positions, tokens and probabilities of the soft targets at trained positions."""
-        found = [(place, k, p) for place, target in sorted(self._soft.items()) for k, p in target.items()]
-        found = [entry for entry in found if self._trained[self.sources[entry[0]]]]
-        return [place for place, _, _ in found], [k for _, k, _ in found], [p for _, _, p in found]
+        positions: list[int] = []
+        token_ids: list[int] = []
+        probabilities: list[float] = []
+        for place, target in self._soft.items():
+            if self._trained[self.sources[place]]:
+                positions += [place] * len(target)
+                token_ids += target
+                probabilities += target.values()
+        return positions, token_ids, probabilities
 
     def meant(self) -> list[bool]:
         """Return which tokens belong to the numbers that were put."""
-        inside = {place for places in self._meant for place in places}
-        return [place in inside for place in range(len(self.ids))]
+        inside = [False] * len(self.ids)
+        for places in self._meant:
+            inside[places.start : places.stop] = [True] * len(places)
+        return inside
 
     def _path(
         self, window: Window, answers: Callable[[], AnswerDistribution], rng: np.random.Generator | None, label: str
@@ -121,10 +133,10 @@ class Draft:
                     "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
                 ) from None
         split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
-        return None if split is not None and max(self._soft, default=-1) > split else path
+        return None if split is not None and next(reversed(self._soft), -1) > split else path
 
-    def _replace(self, window: Window, path: SoftPath, span: Span) -> None:
-        """Put the tokens of a path in place of those of the window, and keep their targets."""
+    def _replace(self, window: Window, path: SoftPath, span: Span) -> int:
+        """Put the tokens of a path in place of those of the window, keep their targets; return how much the text has grown."""
         start, stop, new = window.start, window.stop, path.token_ids[:-1]
         own = window.original[:-1]
         first, last = tokens_of(self._now, span)
@@ -133,10 +145,16 @@ class Draft:
             left += 1
         while right < min(stop - 1 - last, len(new) - left) and new[-1 - right] == own[-1 - right]:
             right += 1
-        middle = [self.sources[first]] * (len(new) - left - right)
-        self.sources[start:stop] = [*self.sources[start : start + left], *middle, *self.sources[stop - right : stop]]
+        source, count = self.sources[first], len(new) - left - right
+        self.sources[start + left : stop - right] = [source] * count
+        self._locked[start + left : stop - right] = [False] * count
         self.ids[start:stop] = new
-        self._now = self._encoder.edges(self.ids)
+        end = self._now[stop]
+        edges = [*accumulate(map(len, self._encoder.pieces(new)), initial=self._now[start])]
+        self._now[start : stop + 1] = edges
+        if added := edges[-1] - end:
+            behind = start + len(edges)
+            self._now[behind:] = [edge + added for edge in self._now[behind:]]
         old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
         if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
             self._spread(*changed)
@@ -144,6 +162,7 @@ class Draft:
             if len(target) > 1 and place < len(self.ids):
                 self._soft.setdefault(place, dict(target))
         self._last = start, path.token_ids, window.trie
+        return added
 
     def _spread(self, place: int, target: dict[int, float]) -> None:
         """Wherever the number before may end, let ``target`` follow instead of the token that stood at ``place``."""
@@ -151,12 +170,14 @@ class Draft:
             return
         start, tokens, trie = self._last
         tail = tokens[place - start :]  # what follows the number before, from the token at ``place`` on
-        for end, options in self._soft.items():
-            if end >= start and tail and tail[0] in options and (*tokens[: end - start], *tail) in trie:
+        for end, options in self._soft.items() if tail else ():
+            if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:
                 share = options.pop(tail[0])
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
 
     def _mean(self, span: Span) -> None:
         first, last = tokens_of(self._now, span)
+        closed = self._meant[-1].stop if self._meant else 0
+        self._locked[closed : last + 1] = [True] * (last + 1 - closed)
         self._meant.append(range(first, last + 1))

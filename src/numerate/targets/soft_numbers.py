@@ -18,7 +18,7 @@ from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
 from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
-from numerate.targets.windows import BARRIER, Encoder, trim
+from numerate.targets.windows import Encoder, trim
 
 Where = Literal["answer", "all", "marked"]
 PathKind = Literal["drawn", "fixed", "jitter"]
@@ -139,9 +139,9 @@ class SoftNumbers:
             )
         ids, trained, docs = self._tokens(row)
         draft = Draft(ids, trained, self._encoder)
-        spans, shown = self._spans(row, draft, docs), draft.trained_text().strip(BARRIER)
+        spans = self._spans(row, draft, docs)
         if not spans and self.where == "answer" and any(trained):
-            self._warn("none", f"no number in the trained text {shown!r:.80}: expected one for where='answer'.")
+            self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.")
         for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
             original = draft.original_text(span)
             key = f"{type(label).__name__} {label!r}{self._own(original)}"
@@ -149,7 +149,7 @@ class SoftNumbers:
             self.seen += 1
             if self.column is None and label is None:
                 draft.keep(span)
-                self._leave(f"the number {original!r} in {shown!r:.80} stays as it is: it is not written in {self.format!r}.")
+                self._leave(f"the number {original!r} in {draft.shown()} stays as it is: it is not written in {self.format!r}.")
                 continue
             if key not in self._only:
                 trim(self._only)
@@ -159,7 +159,7 @@ class SoftNumbers:
                 draft.keep(span)
             elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
                 self._leave(
-                    f"the number {original!r} in {shown!r:.80} stays as it is: the tokenizer does not reproduce the tokens of "
+                    f"the number {original!r} in {draft.shown()} stays as it is: the tokenizer does not reproduce the tokens of "
                     "the row, or the row ends with the number (see end_token)."
                 )
         if self.sequence == "labels":
@@ -173,8 +173,9 @@ class SoftNumbers:
             out |= dict(zip(SOFT_FIELDS, draft.entries(), strict=True))
         if self.mask:
             given = out.get("position_weights")
-            weights = [1.0] * len(draft.ids) if given is None else map(float, given)
-            out["position_weights"] = [w if inside else 0.0 for w, inside in zip(weights, draft.meant(), strict=True)]
+            meant = draft.meant()
+            weights = map(float, meant if given is None else given)
+            out["position_weights"] = [w if inside else 0.0 for w, inside in zip(weights, meant, strict=True)]
         return out
 
     def text(self, row: Mapping[str, Any]) -> str:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from numerate.checks import check_tensor
+from numerate.distribution.exact import Floats
 
 SOFT_FIELDS = ("soft_positions", "soft_token_ids", "soft_probabilities")
 """Fields of a batch that hold soft targets, ``[B, E]`` each; see :class:`SoftTargets`."""
@@ -27,6 +30,11 @@ WEIGHT_FIELDS = ("token_weights", "position_weights")
 
 Entry = tuple[int, int, float]
 """Position, token id, probability."""
+
+ENTRY = np.int64, np.int64, np.float64
+"""Their types in an array."""
+
+Ints = npt.NDArray[np.int64]
 
 _SUM = 1e-3  # how far the probabilities of a position may be from 1
 
@@ -135,12 +143,22 @@ def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.f
         >>> {name: value.tolist() for name, value in soft_fields([[(2, 7, 1.0)], []]).items()}
         {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
     """
-    shape = len(entries), max(1, *map(len, entries))
-    columns = np.full(shape, -1), np.zeros(shape, dtype=np.int64), np.zeros(shape)
-    for row, own in enumerate(entries):
-        for column, values in zip(columns, zip(*own, strict=True), strict=False):
-            column[row, : len(own)] = values
-    tensors = [torch.from_numpy(column) for column in columns]
+    lines = np.repeat(np.arange(len(entries)), [*map(len, entries)])
+    columns = [*zip(*chain(*entries), strict=True)] or [()] * len(ENTRY)
+    return packed_fields(len(entries), lines, *map(np.array, columns, ENTRY), dtype=dtype)
+
+
+def packed_fields(
+    count: int, lines: Ints, positions: Ints, token_ids: Ints, probabilities: Floats, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """Return entries ``[S]`` of the ``lines`` of a batch, which ascend, as the ``SOFT_FIELDS`` of its ``count`` lines."""
+    counts = np.bincount(lines, minlength=count)  # [count]
+    columns = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)  # [S]
+    tensors = []
+    for values, fill in zip((positions, token_ids, probabilities), (-1, 0, 0.0), strict=True):
+        table = np.full((count, max(1, counts.max())), fill, values.dtype)
+        table[lines, columns] = values
+        tensors.append(torch.from_numpy(table))
     return dict(zip(SOFT_FIELDS, [*tensors[:2], tensors[2].to(dtype)], strict=True))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,7 @@ class TokenTrie:
                     "that ends the answer as the last of each; append the end token, or what follows in the text."
                 )
         longest = max(map(len, ordered))
-        if any(min(tokens) < 0 or max(tokens) >= 1 << 31 for tokens in ordered):
+        if min(map(min, ordered)) < 0 or max(map(max, ordered)) >= 1 << 31:
             raise ValueError("sequences holds a token id outside [0, 2^31): expected ids of the tokenizer.")
         if len(ordered) * longest > _MOST_TOKENS:
             raise ValueError(
@@ -79,9 +79,8 @@ class TokenTrie:
         self._known: dict[tuple[int, int, int], _Branches] = {}
         self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
         self._cumulative = self.probabilities.cumsum()
-        self._tokens = np.full((len(ordered), longest), -1, dtype=np.int32)  # [N, longest]; small in a cache
-        for row, tokens in zip(self._tokens, ordered, strict=True):
-            row[: len(tokens)] = tokens
+        columns = [*zip_longest(*ordered, fillvalue=-1)]
+        self._tokens = np.array(columns, dtype=np.int32).T  # [N, longest], by columns; small in a cache
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
@@ -108,14 +107,15 @@ class TokenTrie:
 
     def _branches(self, first: int, stop: int, place: int) -> _Branches:
         """Return the probability of each token after a common prefix, and the sequences that continue with it."""
-        if stop - first == 1 and place < self._tokens.shape[1] and (token := int(self._tokens[first, place])) >= 0:
-            return {token: 1.0}, {token: (first, stop)}  # not worth keeping
+        if stop - first == 1:  # not worth keeping; the sequence may have ended, as none of several has
+            token = int(self._tokens[first, place]) if place < self._tokens.shape[1] else -1
+            return ({token: 1.0}, {token: (first, stop)}) if token >= 0 else ({}, {})
         key = (first, stop, place)
         if (known := self._known.get(key)) is None:
-            column = self._tokens[first:stop, place] if place < self._tokens.shape[1] else self._tokens[:0, 0]
-            starts = np.flatnonzero(np.diff(column, prepend=-1))  # a sequence that has ended holds -1, and is alone
-            sums = np.add.reduceat(self.probabilities[first:stop], starts) if len(starts) else np.empty(0)
-            tokens, edges = column[starts].tolist(), [*(starts + first).tolist(), stop]
+            column = self._tokens[first:stop, place]
+            starts = [0, *((column[1:] != column[:-1]).nonzero()[0] + 1).tolist()]
+            sums = np.add.reduceat(self.probabilities[first:stop], starts)
+            tokens, edges = column[starts].tolist(), [*(first + start for start in starts), stop]
             target = dict(zip(tokens, (sums / sums.sum()).tolist(), strict=True))
             known = self._known[key] = target, dict(zip(tokens, pairwise(edges), strict=True))
         return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -40,15 +41,16 @@ def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> list[bool]:
             hint = _OWN_LABELS if name == "labels" else ""
             raise ValueError(f"{name} has {len(values)} entries and input_ids {len(ids)}: expected one for each token.{hint}")
         if name != "labels":
-            trained = [a and bool(b) for a, b in zip(trained, values, strict=True)]
+            trained = [a and bool(b) for a, b in zip(trained, values, strict=True)] if not all(values) else trained
             continue
-        for position, (label, token_id) in enumerate(zip(values, ids, strict=True)):
-            if label not in (token_id, IGNORE_INDEX):
-                raise ValueError(
-                    f"labels has {label} at position {position}, where input_ids has {token_id}: expected raw labels, which are "
-                    f"the tokens themselves or {IGNORE_INDEX}; do not shift them.{_OWN_LABELS}"
-                )
-        trained = [a and label != IGNORE_INDEX for a, label in zip(trained, values, strict=True)]
+        trained = [label != IGNORE_INDEX for label in values]
+        if [*compress(values, trained)] != [*compress(ids, trained)]:
+            pairs = zip(values, ids, strict=True)
+            position = next(i for i, (label, token_id) in enumerate(pairs) if label not in (token_id, IGNORE_INDEX))
+            raise ValueError(
+                f"labels has {values[position]} at position {position}, where input_ids has {ids[position]}: expected raw "
+                f"labels, which are the tokens themselves or {IGNORE_INDEX}; do not shift them.{_OWN_LABELS}"
+            )
     return trained
 
 
@@ -67,8 +69,7 @@ def documents(row: Mapping[str, Any], length: int) -> list[int]:
         raise ValueError(
             f"position_ids has {len(positions)} entries for {length} tokens: expected one each; leave it to the model."
         )
-    starts = np.array([position == 0 for position in positions], dtype=np.int64).cumsum()
-    return [int(number) for number in starts]
+    return [*accumulate([int(position == 0) for position in positions])]
 
 
 def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained: list[bool], docs: list[int]) -> dict[str, Any]:
@@ -80,7 +81,8 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
     length, out = len(trained), dict(row)
     out["input_ids"] = _like(row["input_ids"], ids)
     if row.get("labels") is not None:
-        labels = [token_id if trained[source] else IGNORE_INDEX for token_id, source in zip(ids, sources, strict=True)]
+        kept = map(trained.__getitem__, sources)
+        labels = [token_id if is_trained else IGNORE_INDEX for token_id, is_trained in zip(ids, kept, strict=True)]
         out["labels"] = _like(row["labels"], labels)
     _follow(out, sources, length, (name for name in row if name not in ("input_ids", "labels", "position_ids")))
     if row.get("position_ids") is not None:
@@ -125,7 +127,7 @@ def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterabl
         value = out.get(name)
         listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
         if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
-            out[name] = _like(value, [value[source] for source in sources])  # type: ignore[index]
+            out[name] = _like(value, [*map(value.__getitem__, sources)])  # type: ignore[union-attr]
 
 
 def _like(old: Any, values: list[Any]) -> Any:

@@ -8,10 +8,11 @@ tokens for the row's own number. If it does not (the row may have been encoded i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import takewhile
+from operator import not_
 from typing import Any
 
 from numerate.targets.answer_distribution import AnswerDistribution
@@ -24,6 +25,13 @@ BARRIER = "\0"
 _SIZES = (1, 2, 4, 8, 16, 32)  # neighbours on either side, in tokens
 _ANCHOR = "\n"
 _MOST_CACHED = 50_000  # of about 20 kB, for a bell of 501 values
+
+
+class Pieces(dict[int, str]):
+    """The text of each token; ``BARRIER`` for a special one."""
+
+    def __missing__(self, token_id: int) -> str:
+        return BARRIER
 
 
 @dataclass(frozen=True)
@@ -54,23 +62,17 @@ class Encoder:
         self.tokenizer = tokenizer
         # Marian's has a SentencePiece model for each side. Others change special tokens alone, and need a language for that.
         self._as_targets = targets and hasattr(tokenizer, "spm_target")
-        self._pieces = {token_id: text for text, token_id in known_texts(tokenizer)}
-        self._lengths = {token_id: len(text) for token_id, text in self._pieces.items()}
+        self._pieces = Pieces({token_id: text for text, token_id in known_texts(tokenizer)})
         self._known: dict[str, tuple[int, ...]] = {}
         self._tries: dict[Any, TokenTrie | None] = {}
 
-    def piece(self, token_id: int) -> str:
-        """Return the text of a token; ``BARRIER`` for a special one."""
-        return self._pieces.get(token_id, BARRIER)
+    def pieces(self, token_ids: Iterable[int]) -> list[str]:
+        """Return the text of each token; ``BARRIER`` for a special one."""
+        return [*map(self._pieces.__getitem__, token_ids)]
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Iterable[int]) -> str:
         """Return the texts of tokens, joined."""
-        return "".join(map(self.piece, token_ids))
-
-    def edges(self, token_ids: Sequence[int]) -> list[int]:
-        """Return where each token begins in the text of all, and where the last ends: one more than there are tokens."""
-        lengths = self._lengths
-        return [*accumulate([lengths.get(token_id, len(BARRIER)) for token_id in token_ids], initial=0)]
+        return "".join(map(self._pieces.__getitem__, token_ids))
 
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the tokens of each text, without special tokens."""
@@ -92,7 +94,7 @@ class Encoder:
 
         Args:
             ids: the tokens of the row.
-            edges: of these tokens; see :meth:`edges`.
+            edges: where each of these tokens begins in the text of all, and where the last ends.
             span: first character of the number in the text of the row, and the one after its last.
             locked: whether each token has to stay as it is.
             answers: returns what can stand in place of the number; called where that is not known yet.
@@ -102,31 +104,38 @@ class Encoder:
         first, last = tokens_of(edges, span)
         if any(locked[first : last + 1]):
             return None
-        low, high = first, last + 1
-        pieces = self._pieces
-        while low > 0 and pieces.get(ids[low - 1], BARRIER) != BARRIER:
-            low -= 1
-        while high < len(ids) and pieces.get(ids[high], BARRIER) != BARRIER:
-            high += 1
-        free = first
-        while free > low and not locked[free - 1]:
-            free -= 1
-        for start, stop in _bounds(first, last + 1, low, free, high):
+        for start, stop in self._bounds(ids, first, last + 1, locked):
             ender = ids[stop] if stop < len(ids) else end_token
             if ender is None:
                 continue
             kept = max((i + 1 - start for i in range(start, first) if locked[i]), default=0)
             tail = max((stop - i for i in range(last + 1, stop) if locked[i]), default=0)
             own = tuple(ids[start:stop])
-            text, begin, end = self.text(own), span[0] - edges[start], span[1] - edges[start]
-            before, middle, after = text[:begin], text[begin:end], text[end:]
-            name = (key, before, middle, after, own, ender, kept, tail)
+            begin, end = span[0] - edges[start], span[1] - edges[start]
+            name = (key, own, begin, end, ender, kept, tail)
             if name not in self._tries:
                 trim(self._tries)
-                self._tries[name] = self._trie(own, ender, before, middle, after, kept, tail, answers())
+                text = self.text(own)
+                self._tries[name] = self._trie(own, ender, text[:begin], text[begin:end], text[end:], kept, tail, answers())
             if (trie := self._tries[name]) is not None:
                 return Window(start, stop, trie, (*own, ender))
         return None
+
+    def _bounds(self, ids: Sequence[int], first: int, after: int, locked: Sequence[bool]) -> Iterator[tuple[int, int]]:
+        """Yield windows around the tokens ``first`` to ``after``, from narrow to wide, without special tokens.
+
+        Narrow windows are shared by more rows. Those without a neighbour, or only with free ones, are for rows encoded in parts.
+        """
+        tried = set()
+        for neighbours in (True, False):
+            for size in (*_SIZES, 256):
+                stop = after + (_run(map(BARRIER.__ne__, self.pieces(ids[after : after + size]))) if neighbours else 0)
+                low = first - _run(map(BARRIER.__ne__, reversed(self.pieces(ids[max(first - size, 0) : first]))))
+                free = first - _run(map(not_, reversed(locked[low:first])))
+                for start in (low, free, first):
+                    if (start, stop) not in tried:
+                        tried.add((start, stop))
+                        yield start, stop
 
     def _trie(
         self,
@@ -192,15 +201,6 @@ def trim(cache: dict[Any, Any], most: int = _MOST_CACHED) -> None:
             del cache[name]
 
 
-def _bounds(first: int, after: int, low: int, free: int, high: int) -> Iterator[tuple[int, int]]:
-    """Yield windows around the tokens ``first`` to ``after``, from narrow to wide; up to all of ``low`` to ``high``.
-
-    Narrow windows are shared by more rows. Those without a neighbour, or only with free ones, are for rows encoded in parts.
-    """
-    tried: dict[tuple[int, int], None] = {}
-    for neighbours in (True, False):
-        for size in (*_SIZES, 256):
-            stop = min(after + size, high) if neighbours else after
-            for start in (max(first - size, low), max(first - size, free), first):
-                tried[start, stop] = None
-    yield from tried
+def _run(flags: Iterable[bool]) -> int:
+    """Return how many flags are true before the first that is not."""
+    return len([*takewhile(bool, flags)])
