@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import TrainerCallback, TrainerState
 
 from numerate.targets import Bell, DrawnDataset, DrawnTransform, SoftNumbers
+from numerate.targets.windows import Pieces
 
 
 def make_rows(count: int = 12) -> list[dict[str, Any]]:
@@ -72,6 +73,28 @@ def test_every_seed_epoch_and_row_has_draws_of_its_own(kind: type[DrawnDataset] 
             draws = draw({"index": range(4)})["draw"]
         for index, value in enumerate(draws):
             assert seen.setdefault(value, (seed, epoch, index)) == (seed, epoch, index)
+
+
+def test_a_number_is_replaced_without_reading_its_row_again(monkeypatch: pytest.MonkeyPatch):
+    """Looking up texts of tokens, by far the most frequent step: once for each token, and for a few around each number."""
+    looked: list[int] = []
+
+    class Counted(Pieces):
+        def __getitem__(self, token_id: int) -> str:
+            looked.append(token_id)
+            return super().__getitem__(token_id)
+
+    soft = SoftNumbers(tokenizer("digits"), Bell(width=20), where="all")
+    monkeypatch.setattr(soft._encoder, "_pieces", Counted(soft._encoder._pieces))
+    counts = []
+    for numbers in (10, 20):
+        row = {"input_ids": [*encoded(tokenizer("digits"), ", of some words 1000" * numbers), 0]}
+        soft(row, rng=np.random.default_rng(0))  # now all members are encoded
+        looked.clear()
+        soft(row, rng=np.random.default_rng(0))
+        counts.append(len(looked) - len(row["input_ids"]))
+    assert counts[0] <= 10 * 15
+    assert counts[1] <= 2.1 * counts[0], "not more for a number in a longer row"
 
 
 @pytest.mark.launch

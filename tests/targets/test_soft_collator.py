@@ -146,6 +146,9 @@ def test_arguments_are_checked():
         SoftCollator(None)
     with pytest.raises(ValueError, match="token_weights has 1 entries and input_ids 2"):
         SoftCollator(TRLCollator(pad_token_id=0))([{"input_ids": [1, 2], "token_weights": [1.0]}])
+    uneven = [{"input_ids": [1, 2], **EMPTY, "soft_positions": [1]}, {"input_ids": [1, 2], **EMPTY, "soft_token_ids": [1]}]
+    with pytest.raises(ValueError, match="of different lengths: expected one of each for each entry"):
+        SoftCollator(TRLCollator(pad_token_id=0))(uneven)
 
 
 @given(

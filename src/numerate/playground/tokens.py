@@ -97,7 +97,7 @@ def _packaged(name: str) -> NumberTokens:
     marks = [f"{space}{mark}" for mark in _MARKS for space in ("", " ")]  # SentencePiece starts a text with a space
 
     def split(texts: Sequence[str]) -> list[list[str]]:
-        return [[*map(encoder.piece, ids)] for ids in encoder.encode(texts)]
+        return [encoder.pieces(ids) for ids in encoder.encode(texts)]
 
     return NumberTokens([*vocab.texts, *marks, " "], split)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from numerate.checks import check_choice, choices
 from numerate.labels import IGNORE_INDEX
-from numerate.targets.soft_targets import ENTRY, SOFT_FIELDS, WEIGHT_FIELDS, packed_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, packed_fields
 from numerate.targets.tokenised_rows import TokenColumn
 
 
@@ -60,18 +60,18 @@ class SoftCollator:
         places = _places(ids, batch, self.sequence)
         count, length = batch[self.sequence].shape
         if has_soft:
-            given = [[_listed(row.get(name)) for row in rows] for name in SOFT_FIELDS]
-            counts, *others = ([*map(len, values)] for values in given)
+            fields_of_rows = [[_listed(row.get(name)) for row in rows] for name in SOFT_FIELDS]
+            counts, *others = ([*map(len, values)] for values in fields_of_rows)
             if any(other != counts for other in others):
                 raise ValueError(f"rows have {SOFT_FIELDS} of different lengths: expected one of each for each entry.")
             line, offset = np.repeat(np.array(places), counts, axis=0).T  # [S] each, for the entries of all rows
-            position, token_id, p = (np.array([*chain(*values)], dtype) for values, dtype in zip(given, ENTRY, strict=True))
-            place = position + offset
+            position, token_id, p = (np.array([*chain(*values)]) for values in fields_of_rows)
+            place = position.astype(np.int64) + offset  # without entries an array has the type of floats
             kept = np.flatnonzero((place >= 0) & (place < length))
             # A collator that joins rows takes the label of the first token of each, which nothing predicts.
             if (labels := batch.get("labels")) is not None:
                 kept = kept[labels.numpy(force=True)[line[kept], place[kept]] != IGNORE_INDEX]
-            for name, value in packed_fields(count, line[kept], place[kept], token_id[kept], p[kept]).items():
+            for name, value in packed_fields(count, line[kept], [place[kept], token_id[kept], p[kept]]).items():
                 batch[name] = value  # [B, E]
         for name in weights:
             table = torch.zeros(count, length)  # [B, T]

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_tensor
-from numerate.distribution.exact import Floats
 
 SOFT_FIELDS = ("soft_positions", "soft_token_ids", "soft_probabilities")
 """Fields of a batch that hold soft targets, ``[B, E]`` each; see :class:`SoftTargets`."""
@@ -30,9 +29,6 @@ WEIGHT_FIELDS = ("token_weights", "position_weights")
 
 Entry = tuple[int, int, float]
 """Position, token id, probability."""
-
-ENTRY = np.int64, np.int64, np.float64
-"""Their types in an array."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -144,20 +140,19 @@ def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.f
         {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
     """
     lines = np.repeat(np.arange(len(entries)), [*map(len, entries)])
-    columns = [*zip(*chain(*entries), strict=True)] or [()] * len(ENTRY)
-    return packed_fields(len(entries), lines, *map(np.array, columns, ENTRY), dtype=dtype)
+    return packed_fields(len(entries), lines, [*zip(*chain(*entries), strict=True)] or [()] * len(SOFT_FIELDS), dtype)
 
 
 def packed_fields(
-    count: int, lines: Ints, positions: Ints, token_ids: Ints, probabilities: Floats, dtype: torch.dtype = torch.float32
+    count: int, lines: Ints, columns: Sequence[npt.ArrayLike], dtype: torch.dtype = torch.float32
 ) -> dict[str, Tensor]:
-    """Return entries ``[S]`` of the ``lines`` of a batch, which ascend, as the ``SOFT_FIELDS`` of its ``count`` lines."""
+    """Return entries, ``columns`` of S values, of the ``lines [S]`` of a batch, which ascend, as ``SOFT_FIELDS [count, E]``."""
     counts = np.bincount(lines, minlength=count)  # [count]
-    columns = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)  # [S]
+    places = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)  # [S]
     tensors = []
-    for values, fill in zip((positions, token_ids, probabilities), (-1, 0, 0.0), strict=True):
-        table = np.full((count, max(1, counts.max())), fill, values.dtype)
-        table[lines, columns] = values
+    for values, fill in zip(columns, (-1, 0, 0.0), strict=True):
+        table = np.full((count, max(1, counts.max(initial=0))), fill)
+        table[lines, places] = values
         tensors.append(torch.from_numpy(table))
     return dict(zip(SOFT_FIELDS, [*tensors[:2], tensors[2].to(dtype)], strict=True))
 

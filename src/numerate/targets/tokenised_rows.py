@@ -127,7 +127,7 @@ def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterabl
         value = out.get(name)
         listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
         if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
-            out[name] = _like(value, [*map(value.__getitem__, sources)])  # type: ignore[union-attr]
+            out[name] = _like(value, [value[source] for source in sources])  # type: ignore[index]
 
 
 def _like(old: Any, values: list[Any]) -> Any:
