@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 import numerate as nm
+import numerate.objective  # so that all of its modules are there to be patched
 from numerate.losses.logit_rows import reads_freely
 from numerate.losses.soft_target import SoftTargetLoss
 
@@ -90,14 +91,6 @@ def by_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     return value
 
 
-def by_masked_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Call the objective without reading labels, as on a GPU."""
-    with ExitStack() as patched:
-        for module in [module for module in sys.modules.values() if vars(module).get("reads_freely") is reads_freely]:
-            patched.enter_context(mock.patch.object(module, "reads_freely", return_value=False))
-        return by_objective(call, loss, logits)
-
-
 def by_fused(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     """Call the fused objective with the logits as hidden states and the identity as head."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
@@ -112,15 +105,16 @@ def by_trace(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
         return by_objective(call, loss, logits)
 
 
+UNREAD = "unread"  # the objective without reading labels, as on a GPU
 PATHS: dict[str, Callable[[Call, nm.NumericLoss, Tensor], Tensor]] = {
     "loss": by_loss,
     "masked": by_masked_rows,
     "objective": by_objective,
-    "unread": by_masked_objective,
+    UNREAD: by_objective,
     "fused": by_fused,
     "traced": by_trace,
 }
-OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", "unread": "objective", "fused": "objective"}
+OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", UNREAD: "objective", "fused": "objective"}
 OTHERS |= {"traced": "objective"}
 
 
@@ -173,13 +167,23 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextmanager
+def without_reading() -> Iterator[None]:
+    """Read no tensors, forward or backward, as on a GPU, where each would wait for the device."""
+    with ExitStack() as patched:
+        for module in [module for module in sys.modules.values() if vars(module).get("reads_freely") is reads_freely]:
+            patched.enter_context(mock.patch.object(module, "reads_freely", return_value=False))
+        yield
+
+
 def value_and_grad(call: Call, loss: nm.NumericLoss, path: str, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return the value, or the values ``[8]``, and the gradient by one implementation, cases first."""
     leaf = logits.detach().clone().requires_grad_()
-    value = PATHS[path](call, loss, leaf)
-    if not value.requires_grad:
-        raise Fault("the value is not connected to the logits")
-    (grad,) = torch.autograd.grad(value.sum(), leaf)
+    with without_reading() if path == UNREAD else nullcontext():
+        value = PATHS[path](call, loss, leaf)
+        if not value.requires_grad:
+            raise Fault("the value is not connected to the logits")
+        (grad,) = torch.autograd.grad(value.sum(), leaf)
     if value.device != leaf.device or grad.device != leaf.device:
         raise Fault(f"value on {value.device}, gradient on {grad.device}")
     wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
-from numerate.objective import columns, rows_of_logits
+from numerate.objective import logit_columns, rows_of_logits
 from numerate.targets.soft_targets import SoftTargets
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
@@ -104,7 +104,7 @@ def test_a_few_rows_at_a_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> 
         objective = NumericObjective(SMMDLoss(VOCAB), label_smoothing=smoothing)
         found = []
         for step in (1000, 5):
-            for module in (columns, rows_of_logits):
+            for module in (logit_columns, rows_of_logits):
                 monkeypatch.setattr(module, "rows_at_a_time", lambda _, step=step: step)
             ours = logits.clone().requires_grad_()
             out = objective(ours, labels)

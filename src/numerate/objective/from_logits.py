@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.checks import check_logits
+from numerate.checks import check_logits, check_tensor
 from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import check_range, divide, refuse_second_derivative, rest_of_rows, take, wide
 from numerate.losses.target_tokens import Targets
@@ -56,6 +56,7 @@ def read_inputs(
     with_overrun: bool = False,
 ) -> tuple[Tensor, Tensor, TermInputs]:
     """Check ``logits [.., T, V]`` and read the labels; return both by rows, and what the objective needs besides."""
+    check_tensor("logits", logits, "[.., T, V]")
     vocab_size = columns.num_tokens(logits)
     check_logits(logits, batch.ids, loss.columns_needed, vocab_size)
     labels, device = batch.ids, logits.device

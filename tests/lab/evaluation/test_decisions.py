@@ -298,7 +298,7 @@ def test_a_run_without_decisions_is_as_before(trained):
 
 def test_decisions_without_training_again(trained, tmp_path, monkeypatch):
     """Known distributions through evaluation, files and summary; the greedy part of a record does not change."""
-    monkeypatch.setattr("numerate.lab.evaluation.evaluate.find_distributions", near_the_truth)
+    monkeypatch.setattr("numerate.lab.evaluation.decisions.find_distributions", near_the_truth)
     evaluate(trained, {"decide": ("median", "mode", "mean"), "interval": 0.5}, tmp_path)
     records = read_jsonl(tmp_path / "predictions.jsonl")
     for record, before in zip(records, read_jsonl(trained / "predictions.jsonl"), strict=True):

@@ -87,7 +87,7 @@ class Experiment(BaseModel):
         values["members"] = _members(values)
         values["losses"] = [each for loss in values["losses"] for each in _in_formats(loss, values["formats"])]
         values["losses"] = _trained_once(values["losses"], values["members"])
-        labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
+        labels = [_label(loss) for loss in values.get("losses", ()) if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
             check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *HEADS, *labels))
             plain = {} if values["formats"] == [PLAIN] else {"format": PLAIN}
@@ -290,7 +290,7 @@ def _decision_of_pools(values: Mapping[str, Any]) -> dict[str, Any]:
 
     The rule is the one that fits the first metric of the first task.
     """
-    losses = [loss for loss in values["losses"] if isinstance(loss, Mapping)]
+    losses = [loss for loss in values.get("losses", ()) if isinstance(loss, Mapping)]
     pools = [values.get("members"), *(part.get("members") for part in (values.get("settings", {}), *losses))]
     tasks = task_names(values.get("tasks", ("arithmetic",)))
     if all(size in (None, 1, [1], (1,)) for size in pools) or {"decide"} & {*values, *values.get("settings", {})}:
