@@ -679,7 +679,7 @@ class TestSeveral:
         (cell / "result.json").unlink()
         found = ReportPage(write_report(tmp_path))
         text = found.text
-        assert "A loss or decision beat cross-entropy on 1 of 2 tasks: arithmetic." in text
+        assert "A loss beat cross-entropy on 1 of 2 tasks: arithmetic." in text
         assert '<dd class="note">1 untested</dd>' in text
         assert "One seed is not enough to compare losses on grounding (tiny)" in text
         assert "calibration (the records contain no digits)" in text
