@@ -244,6 +244,7 @@ BAD: list[tuple[str, str]] = [
     ("train --format paded", "Did you mean 'padded'"),
     ("train --task clock --model tiny-vlm --format reversed", "does not fit the task 'clock': expected padded or plain"),
     ("compare --format padded:x", "has no such width"),
+    ("compare --members 3 --members 8", "members=3 is not among the pools of a run with 8"),
     ("predict tiny --data {table} --target price --format padded", "has no width, and model='tiny' keeps none"),
     ("train --steps 1 --resume --overwrite", "expected only one of them"),
     ("eval {missing}", "there is no such folder"),
