@@ -23,7 +23,7 @@ from numerate.lab.models.questions import Questions, Table, content_of
 from numerate.lab.prediction.answering import Answering, Source, find_source
 
 AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
-"""What intervals are calibrated on: the test rows of the training table if they are at hand, these rows, or nothing."""
+"""What intervals are calibrated on: the test rows of the training table if it is there, these rows, or nothing."""
 
 CALIBRATION = "calibration.json"
 """File beside the weights with intervals that were fitted on those rows, so that the table is not needed."""
@@ -108,7 +108,7 @@ def _known_rows(source: Source, path: Path, *, skip_bad: bool) -> KnownRows:
 
 
 def _held_out_rows(source: Source, level: float) -> KnownRows:
-    """Return rows of the training table that were kept for the test; raise if they are not at hand, or too few."""
+    """Return rows of the training table that were kept for the test; raise if the table is not there, or they are too few."""
     config = source.config
     way = "name a file with known answers instead, such as --calibrate validation.csv."
     if config is None or config.task != "regression" or config.data is None:

@@ -258,7 +258,7 @@ print(result.explained[0].distribution)"""
 
 
 def _members(settings: Mapping[str, Any], task: Task, asked: Mapping[str, Any] | None, records: Sequence[Record]) -> str:
-    """Return how all members are asked: by what is above, and, if the base is at hand everywhere, in code without the lab."""
+    """Return how all members are asked: by what is above, and, if the base can be loaded anywhere, in code without the lab."""
     text = "The code above asks all members, and decides from their pool. The folder itself holds the first, a working model."
     model, adapter = settings["model"], settings.get("adapter", "none") != "none"
     if not TaskFormat.kept(task, (asked or {}).get("format")).plain or (adapter and model in BUILT):
