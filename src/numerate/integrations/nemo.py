@@ -53,7 +53,7 @@ def build_loss(
     check_choice("numeric_loss", numeric_loss, tuple(LOSSES))
     from transformers import AutoTokenizer
 
-    vocab = NumericVocab.from_tokenizer(AutoTokenizer.from_pretrained(tokenizer))
+    vocab = NumericVocab.from_tokenizer(AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False))
     loss = LOSSES[numeric_loss](vocab, **dict(settings or {}))
     objective = NumericObjective(loss, weight=weight, normalize="tokens", label_smoothing=label_smoothing)
     return loss_of(objective, whole_sequences=whole_sequences)

@@ -45,7 +45,7 @@ class Draft:
         return "".join(compress(map(self.text.__getitem__, map(slice, self._edges, self._edges[1:])), self._trained))
 
     def shown(self) -> str:
-        """Return the beginning of the trained text, for a message."""
+        """Return the start of the trained text, for a message."""
         return f"{self.trained_text().strip(BARRIER)!r:.80}"
 
     def runs(self, docs: Sequence[int]) -> Iterator[tuple[int, str, int]]:
