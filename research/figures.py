@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 import curves
+import pool_tables
 import scores
 import tables
 from keep import GREEDY, SCORES
@@ -51,8 +52,9 @@ _STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def errors_figure(files: Sequence[Path]) -> Any:
-    """Draw the typical errors of every loss and decision, and of gradient boosting: 1,000 rows first, then 10,000."""
-    every = sorted((tables.read(file) for file in files), key=lambda kept: kept.rows == "10,000")
+    """Draw the typical errors of every loss and decision, of pools, and of gradient boosting: 1,000 rows first, then 10,000."""
+    pools = {file.name.removesuffix("_pools.csv"): file for file in files if file.suffix == ".csv"}
+    every = sorted((tables.read(file) for file in files if file.suffix == ".xz"), key=lambda kept: kept.rows == "10,000")
     drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
     axis.axvline(100, color="#cccccc", linewidth=1, zorder=0)
     places = {kept.name: len(every) - at for at, kept in enumerate(every)}
@@ -64,6 +66,11 @@ def errors_figure(files: Sequence[Path]) -> Any:
             points += [(100 * kept.typical((label, decision)) / bases[kept.name], places[kept.name]) for label in losses]
         order = {"cross-entropy": 2, "soft labels": 3}.get(name, 1)
         axis.scatter(*zip(*points, strict=True), label=f"{name}, {decision}", zorder=order, **style)
+    pooled = []
+    for kept in (kept for kept in every if f"pools_{kept.short}" in pools):
+        one, eight = map(np.median, pool_tables.one_and_eight(pools[f"pools_{kept.short}"]))
+        pooled.append((100 * kept.typical((OURS, "median")) / bases[kept.name] * eight / one, places[kept.name]))
+    axis.scatter(*zip(*pooled, strict=True), label="soft labels, median, pool of eight", marker="*", s=150, color="#7a1fa2", zorder=4)
     boosted = [
         (100 * np.median(kept.baselines["boosting"]) / bases[kept.name], places[kept.name])
         for kept in every
@@ -283,7 +290,7 @@ class Figure:
 FIGURES = {
     "results": Figure(
         "docs/images/results.png",
-        ("diamonds_soft.csv.xz", "tables_*[ds].csv.xz", "*_10000.csv.xz"),
+        ("diamonds_soft.csv.xz", "tables_*[ds].csv.xz", "*_10000.csv.xz", "pools_*_pools.csv"),
         errors_figure,
         title="Predicting numbers of real tables: mean absolute error, lower is better",
     ),

@@ -64,6 +64,13 @@ def by_draw(table: pd.DataFrame, metric: str, **chosen: Any) -> Mapping[int, flo
     return dict(zip(rows["seed"], rows[metric], strict=True)) if metric in rows else {}
 
 
+def one_and_eight(file: Path) -> tuple[Floats, Floats]:
+    """Return the errors by draw of one member and of a pool of eight, soft labels and the median both."""
+    table, way = pd.read_csv(file), {"label": "soft", "decision": "median", "split": "interpolate"}
+    one, eight = ([*by_draw(table, "absolute_error", members=size, **way).values()] for size in (1, 8))
+    return np.array(one), np.array(eight)
+
+
 def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[Floats, Floats]:
     """Return the figures of the draws that both have, ``[D, 1]``."""
     both = sorted(mine.keys() & theirs.keys())

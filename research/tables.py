@@ -73,9 +73,19 @@ class Kept:
     @property
     def data(self) -> str:
         """Table and rows."""
+        return f"{self.table}, {self.rows} rows"
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
         found = _NAME.fullmatch(self.name)
         assert found
-        return f"{found['table']}, {self.rows} rows"
+        return found["table"]
+
+    @property
+    def short(self) -> str:
+        """Table and rows as comparisons are named: ``flights``, ``flights_10000``."""
+        return f"{self.table}_10000" if self.rows == "10,000" else self.table
 
     @property
     def rows(self) -> str:

@@ -82,6 +82,7 @@ def test_the_size_of_the_model_decides_which_figures_are_quoted():
     assert "has been measured" in sizes[2].reason
     assert "has been measured" not in sizes[1].reason
     assert {(best.loss, best.decision) for best in sizes} == {("soft", "median")}
+    assert [best.members for best in (small, *sizes)] == [8, 8, 1, 1]  # pools of pre-trained models are not measured
     assert nm.recommended("sums", parameters=10**9) == nm.recommended("sums")
     with pytest.raises(ValueError, match="parameters=0 .*expected the number of parameters of a model"):
         nm.recommended("table", parameters=0)
