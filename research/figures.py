@@ -70,7 +70,9 @@ def errors_figure(files: Sequence[Path]) -> Any:
     for kept in (kept for kept in every if f"pools_{kept.short}" in pools):
         one, eight = map(np.median, pool_tables.one_and_eight(pools[f"pools_{kept.short}"]))
         pooled.append((100 * kept.typical((OURS, "median")) / bases[kept.name] * eight / one, places[kept.name]))
-    axis.scatter(*zip(*pooled, strict=True), label="soft labels, median, pool of eight", marker="*", s=150, color="#7a1fa2", zorder=4)
+    axis.scatter(
+        *zip(*pooled, strict=True), label="soft labels, median, pool of eight", marker="*", s=150, color="#7a1fa2", zorder=4
+    )
     boosted = [
         (100 * np.median(kept.baselines["boosting"]) / bases[kept.name], places[kept.name])
         for kept in every
