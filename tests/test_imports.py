@@ -110,6 +110,7 @@ SAME_NAME = {
     "data": "a floor of the lab, and the data that a report offers",
     "decisions": "those of an evaluation, and their chapter in a report",
     "drawing": "of pictures in tasks, and in reports",
+    "export": "a floor of the lab, and its command",
     "figures": "of geometry problems, of reports, and of plots",
     "fit": "of a baseline, and of stacked runs",
     "loading": "of models in the lab, and in the playground",

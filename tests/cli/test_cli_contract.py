@@ -110,7 +110,7 @@ def test_help_in_sections(run, monkeypatch, columns: int):
         assert sections[-1] == "Options"
         assert len(sections) > 1 or len(command.params) <= 10, path
     listed = re.findall(r"^  ([a-z]+)  ", run("--help").output.partition("Commands:")[2], re.MULTILINE)
-    assert listed == ["compare", "train", "predict", "eval", "report", "inspect", "task", "playground"]
+    assert listed == ["compare", "train", "predict", "eval", "report", "export", "inspect", "task", "playground"]
 
 
 SILENT = {("playground",)}  # prints no result
@@ -130,6 +130,10 @@ def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
         (["predict", "a", "--data", "table.csv", "--limit", "3", "--overwrite"], {"path", "rows", "figures"}),
         (["compare", "--loss", "ce", "--out", "b"], {"path", "answer"}),
         (["report", "b"], {"path"}),
+        (
+            ["export", "soft", *short[1:4], "--model", "tiny", "--for", "axolotl", "--overwrite"],
+            {"path", "rows", "top_k", "seed"},
+        ),
     ]
     assert {tuple(call[:1]) for call, _ in calls} == COMMANDS.keys() - SILENT
     for call, keys in calls:
@@ -177,7 +181,7 @@ def test_the_names_of_tasks_in_the_help():
     assert ", ".join(TASKS) == TASK_NAMES
 
 
-@pytest.mark.parametrize("command", ["train", "compare"])
+@pytest.mark.parametrize("command", ["train", "compare", "export"])
 def test_the_names_of_soft_labels_in_the_help(command, run):
     assert all(name in run(command, "--help").output for name in SOFT)
 
@@ -293,6 +297,33 @@ BAD: list[tuple[str, str]] = [
     ("compare {missing}", "there is no such file"),
     ("compare --data {three} --target price", "at least 10 different rows"),
     ("compare --out {underfile}", "cannot be written to"),
+    ("export hard {table} --target price --model tiny --for axolotl", "what='hard' is not known: expected one of 'soft'"),
+    ("export soft {table} --target price --model tiny --for axolotle", "Did you mean 'axolotl'"),
+    ("export soft {table} --target price --model tiny --for verl", "for='verl' reads no file of soft targets"),
+    ("export soft {table} --target price --model tiny --for Megatron-LM", "reads teacher distributions only by batch"),
+    ("export soft {missing}.csv --target price --model tiny --for generic", "there is no such file"),
+    ("export soft {missing}.xlsx --target price --sheet A --model tiny --for generic", "there is no such file"),
+    ("export soft {table} --target prise --model tiny --for generic", "Did you mean 'price'"),
+    ("export soft {table} --target price --columns aera --model tiny --for generic", "Did you mean 'area'"),
+    ("export soft {table} --target price --without aera --model tiny --for generic", "Did you mean 'area'"),
+    ("export soft {table} --target price --encoding utf9 --model tiny --for generic", "encoding='utf9' is not known"),
+    ("export soft {table} --task arithmetik --model tiny --for generic", "Did you mean 'arithmetic'"),
+    ("export soft {table} --target price --model nowhere/at-all --for generic", "model='nowhere/at-all' cannot be loaded"),
+    ("export soft {table} --target price --format paded --model tiny --for generic", "Did you mean 'padded'"),
+    (
+        "export soft {table} --target price --set steps=3 --model tiny --for generic",
+        "steps=3 has no effect: nothing is trained here",
+    ),
+    ("export soft {table} --target price --set soft.width=0 --model tiny --for generic", "is not soft labels alone"),
+    ("export soft {table} --target price --loss smmd --model tiny --for generic", "loss='smmd' is not soft labels alone"),
+    (
+        "export soft {table} --target price --loss soft_fixed --epochs 2 --model tiny --for generic",
+        "epochs=2 would repeat rows",
+    ),
+    ("export soft {table} --target price --out x.csv --model tiny --for generic", "expected a name that ends in .jsonl"),
+    ("export soft {table} --target price --out {rows} --model tiny --for generic", "rows.jsonl exists: name another file"),
+    ("export soft {rows} --target price --out {rows} --overwrite --model tiny --for generic", "is the file with the data"),
+    ("export soft {table} --target price --out {underfile}/a.jsonl --model tiny --for generic", "cannot be written to"),
     ("report {missing}", "missing"),
     ("report {empty}", "empty"),
     ("playground --port 70000", "port=70000"),
@@ -310,7 +341,8 @@ def bad_places(folder: Path, call: str) -> dict[str, Path]:
         (folder / name).write_text(text)
     names = {"missing": "missing", "empty": "empty.json" if call.startswith("inspect") else "empty", "emptyjson": "empty.json"}
     names |= {"emptycsv": "empty.csv", "folder": "folder", "file": "file", "table": "table.csv", "three": "three.csv"}
-    names |= {"constant": "constant.csv", "underfile": "file/under"}
+    (folder / "rows.jsonl").write_text("".join(f'{{"area": {area}, "price": {9 * area + 100}}}\n' for area in range(40)))
+    names |= {"rows": "rows.jsonl", "constant": "constant.csv", "underfile": "file/under"}
     return {name: folder / file for name, file in names.items()}
 
 
@@ -328,7 +360,7 @@ def test_bad_input_is_one_message(call, message, run, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("runs/*/config.json"))  # nothing was begun
 
 
-CHECKED_AT_ONCE = ("train", "compare", "predict", "task", "inspect", "eval")
+CHECKED_AT_ONCE = ("train", "compare", "predict", "task", "inspect", "eval", "export")
 NEEDS_TORCH = {
     "train --loss smmd --set loss_settings.sigm=2",  # the loss itself knows its settings
     *(call for call, _ in BAD if "nowhere/at-all" in call),  # the Hub knows its models

@@ -15,6 +15,7 @@ importing only those before it:
     report       records of runs become one page
     comparison   a plan becomes many runs, and a report
     prediction   a trained run and rows become predictions
+    export       a file and soft labels become rows for other frameworks
 
 The library never imports the lab.
 """

@@ -61,7 +61,7 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
     return batch | soft_fields(entries)
 
 
-def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, Any]]:
+def encode(loaded: PromptEncoder, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return ``input_ids`` and ``labels`` of each example, and its picture; only the answer and its end are labels."""
     examples = list(examples)  # each is built when it is accessed
     questions = loaded.encode([(example.prompt, example.picture) for example in examples])
@@ -85,15 +85,17 @@ class AnswerTries:
     """The distributions over the answers of examples as tokens, kept for each distinct label; runs may share them.
 
     Args:
-        loaded: the model whose tokens are used.
+        encoder: the model whose tokens are used.
         target: from an example to the distribution over its answers; see :meth:`numerate.lab.data.Task.soft_target`.
         with_label: make sure that the label itself is among the answers.
     """
 
-    def __init__(self, loaded: LoadedModel, target: Callable[[Example], AnswerDistribution], *, with_label: bool = False) -> None:
-        self.loaded, self.target, self.with_label = loaded, target, with_label
+    def __init__(
+        self, encoder: PromptEncoder, target: Callable[[Example], AnswerDistribution], *, with_label: bool = False
+    ) -> None:
+        self.encoder, self.target, self.with_label = encoder, target, with_label
         self._tokens: dict[str, list[int]] = {}  # of every text so far: the answers of similar labels are the same
-        self._end = loaded.end
+        self._end = encoder.end
         self._expected: dict[_Label, None] = {}
         self._made: dict[_Label, TokenTrie] = {}
         self._kept = lru_cache(_TRIES)(self._make)
@@ -131,7 +133,7 @@ class AnswerTries:
         answers = _with(answer, answers) if self.with_label else answers
         new = [text for text in answers.texts if text not in self._tokens]
         if new:
-            self._tokens |= zip(new, self.loaded.answer_tokens(new), strict=True)
+            self._tokens |= zip(new, self.encoder.answer_tokens(new), strict=True)
         return TokenTrie([[*self._tokens[text], self._end] for text in answers.texts], answers.probabilities)
 
 
@@ -353,7 +355,7 @@ def cut_note(encoder: PromptEncoder, questions: Mapping[str, Sequence[str]]) -> 
     )
 
 
-def fitting_rows(loaded: LoadedModel, examples: Sequence[Example], max_length: int) -> _Fitting:
+def fitting_rows(loaded: PromptEncoder, examples: Sequence[Example], max_length: int) -> _Fitting:
     """Return the rows of :func:`encode` that do not exceed ``max_length``, with their examples."""
     examples = list(examples)
     rows = encode(loaded, examples)

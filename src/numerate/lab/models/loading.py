@@ -30,7 +30,7 @@ from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
     from typing_extensions import Self
 
 PIXELS = "pixels"
@@ -52,6 +52,12 @@ class PromptEncoder:
     known: dict[str, list[int]] = field(default_factory=dict, repr=False)  # tokens of texts
     max_length: int | None = None  # tokens of an example, to which long texts are cut; None: no limit
     format: TaskFormat = field(default_factory=TaskFormat)  # how numbers of questions and answers are written
+    own_end: int | None = None  # the token that ends an answer, if the model names one
+
+    @property
+    def end(self) -> int:
+        """Return the token that ends an answer."""
+        return int(self.tokenizer.eos_token_id if self.own_end is None else self.own_end)
 
     @property
     def pad(self) -> int:
@@ -200,9 +206,8 @@ class LoadedModel(PromptEncoder):
     @property
     def end(self) -> int:
         """Return the token that ends an answer."""
-        ends = self.model.generation_config.eos_token_id if self.model.generation_config is not None else None
-        last = ends[0] if isinstance(ends, Sequence) and ends else ends
-        return int(self.tokenizer.eos_token_id if last is None else last)  # type: ignore[arg-type]
+        last = _first_end(self.model.generation_config)
+        return int(self.tokenizer.eos_token_id if last is None else last)
 
     def answers(self, limits: Sequence[int] | None = None, **inputs: Any) -> list[str]:
         """Call ``generate``, and return the text of each answer up to its end token, or its limit of tokens.
@@ -275,17 +280,28 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
     if name in NAMED:
         pictures = PictureStore(side=PICTURE)
         return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == SEEING, pictures=pictures)
-    from transformers import AutoConfig, AutoProcessor
+    from transformers import AutoConfig, AutoProcessor, GenerationConfig
 
     code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
     path = unpacked(name)
     with explained(name):
         options = {**code, **from_where(path)}
-        sees = hasattr(AutoConfig.from_pretrained(path, **options), "vision_config")
+        config = AutoConfig.from_pretrained(path, **options)
+        sees = hasattr(config, "vision_config")
         processor = AutoProcessor.from_pretrained(path, **options) if sees else None
     tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(path, **code))
     template = getattr(tokenizer if processor is None else processor, "chat_template", None)
-    return PromptEncoder(name, tokenizer, sees, processor, chat=template is not None)
+    try:
+        generation = GenerationConfig.from_pretrained(path)
+    except OSError:  # the model has no such file
+        generation = GenerationConfig.from_model_config(config)
+    return PromptEncoder(name, tokenizer, sees, processor, chat=template is not None, own_end=_first_end(generation))
+
+
+def _first_end(generation: GenerationConfig | None) -> int | None:
+    """Return the first of the tokens that end an answer; None if the model names none."""
+    ends = None if generation is None else generation.eos_token_id
+    return ends[0] if isinstance(ends, Sequence) and ends else ends  # type: ignore[return-value]
 
 
 def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -148,16 +148,9 @@ def run_data(
     examples = run_examples(config, task)
     soft: SoftAnswers | HeadRows | None = HeadRows(task, loaded.model.scale) if config.loss in HEADS else None
     if config.soft is not None:
-        tries, fixed = {} if shared is None else shared.tries, config.soft.path == "fixed"
-        key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
-        target = soft_target(config, task)
-        if key not in tries and (where := task.soft_pattern) is not None:
-            tries[key] = AnswerNumbers(loaded, target, where, with_label=fixed)
-        elif key not in tries:
-            tries[key] = AnswerTries(loaded, target, with_label=fixed)
+        soft = soft_answers(config, task, loaded, {} if shared is None else shared.tries, member=member)
         if shared is not None:
-            tries[key].expect(examples)
-        soft = SoftAnswers(tries[key], config.soft.path, config.member_seed(member))
+            soft.tries.expect(examples)
     rows, too_long = training_data(
         loaded,
         examples,
@@ -174,6 +167,21 @@ def run_data(
     if config.number_weight != 1:
         rows = WeightedRows(rows, loaded.vocab, config.number_weight)
     return rows, too_long
+
+
+def soft_answers(
+    config: RunConfig, task: Task, encoder: PromptEncoder, tries: dict[str, AnswerTries | AnswerNumbers], *, member: int = 0
+) -> SoftAnswers:
+    """Return what draws the answers of a run with soft labels; it adds their distributions to ``tries``, which runs may share."""
+    assert config.soft is not None
+    fixed = config.soft.path == "fixed"
+    key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
+    target = soft_target(config, task)
+    if key not in tries and (where := task.soft_pattern) is not None:
+        tries[key] = AnswerNumbers(encoder, target, where, with_label=fixed)
+    elif key not in tries:
+        tries[key] = AnswerTries(encoder, target, with_label=fixed)
+    return SoftAnswers(tries[key], config.soft.path, config.member_seed(member))
 
 
 def _batches(config: TrainingSettings) -> int:

@@ -1,0 +1,1 @@
+"""Rows with soft targets, in the files that other frameworks read."""
