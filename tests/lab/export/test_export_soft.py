@@ -316,6 +316,20 @@ def test_rows_that_are_too_long_are_counted(tmp_path):
     assert result.rows % EPOCHS == 0
 
 
+def test_rows_that_are_not_written_are_said(table, tmp_path):
+    """More than the settings take, and those that cannot be read."""
+    data = tmp_path / "bad.csv"
+    data.write_text(Path(table).read_text() + "5,many\n")
+    result = write(str(data), "generic", tmp_path / "out", skip_bad=True, train_examples=20)
+    assert result.rows == EPOCHS * 20
+    skipped, capped = result.notes
+    assert skipped.startswith("Skipped 1 rows that could not be read; the first:")
+    all_rows = int(capped.rpartition("=")[2].split()[0])
+    assert capped.startswith(f"Wrote 20 of {all_rows} training rows")
+    again = write(str(data), "generic", tmp_path / "out", skip_bad=True, train_examples=all_rows, overwrite=True)
+    assert (again.rows, [*again.notes]) == (EPOCHS * all_rows, [skipped])
+
+
 def test_pictures_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has pictures, which these files cannot hold"):
         export_soft(None, "generic", model="tiny-vlm", out=tmp_path / "a.jsonl", task="clock")  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ class Exported:
         length: the most tokens of a row.
         seed: of the draws; line i, from 0, is drawn with ``numpy.random.default_rng([seed, i])``.
         too_long: training rows that are left out, since they exceed ``max_length``.
-        notes: how the data were read, where that was not obvious.
+        notes: how the data were read, where that was not obvious, and which rows are missing.
     """
 
     path: Path
@@ -96,7 +96,7 @@ def export_soft(
     check_writable(out.parent)
     # They load torch, after what could be wrong with the call.
     from numerate.lab.export.row_formats import ROW_FORMATS, FileSizes, SoftRow
-    from numerate.lab.models.encoding import fitting_rows
+    from numerate.lab.models.encoding import cut_note, fitting_rows
     from numerate.lab.training.prepare import run_encoder, run_examples, soft_answers
 
     encoder, examples = run_encoder(config, task), run_examples(config, task)
@@ -124,4 +124,9 @@ def export_soft(
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
-    return Exported(out, total, *sizes, config.seed, len(examples) - len(fitting), task.notes)
+    notes = [*task.notes, cut_note(encoder, {"training": [example.prompt for example in examples]})]
+    if task.skipped:
+        notes.append(f"Skipped {len(task.skipped):,} rows that could not be read; the first: {task.skipped[0]}")
+    if len(examples) < (there := task.count("train") or 0):
+        notes.append(f"Wrote {len(examples):,} of {there:,} training rows: --set train_examples={there} writes all.")
+    return Exported(out, total, *sizes, config.seed, len(examples) - len(fitting), [*filter(None, notes)])
