@@ -71,6 +71,10 @@ Turn = Callable[["_Handler"], bool]
 """What a request meets before it is answered; False: it is answered as usual."""
 
 
+OWNERS = {"vllm": "vllm", "old vllm": "vllm", "sglang": "sglang", "llama.cpp": "llamacpp", "other": "someone"}
+"""Styles of a server, and what it says of its models. Old versions of vLLM ignore the ids that a request names."""
+
+
 class StandIn(ThreadingHTTPServer):
     """The server. ``turns`` are taken from the left, one per request; ``asked`` has the requests."""
 
@@ -83,6 +87,8 @@ class StandIn(ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.most_choices = 1000
+        self.most_named = 128
+        self.looks = 0  # at the list of models
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -104,15 +110,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         return True
 
+    def do_GET(self) -> None:
+        self.server.looks += 1
+        found = self.path == "/v1/models"
+        models = {"data": [{"id": "toy", "owned_by": OWNERS[self.server.style]}]}
+        self.send(200 if found else 404, models if found else {"error": "no such path"})
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
         self.server.keys.append(self.headers["Authorization"])
         if self.server.turns and self.server.turns.popleft()(self):
             return
+        if self.path == "/generate" and self.server.style == "sglang":
+            self.send(200, [self.generated(body, row) for row in range(len(body["input_ids"]))])
+            return
         chat = self.path.endswith("/chat/completions")
         if not chat and not self.path.endswith("/v1/completions"):
             self.send(404, {"error": "no such path"})
+            return
+        if len(body.get("logprob_token_ids", ())) > self.server.most_named:
+            self.send(400, {"error": "too many logprob_token_ids"})
             return
         prompts = [self.rendered(body)] if chat else body["prompt"]
         if isinstance(prompts, str) or isinstance(prompts[0], int):
@@ -125,6 +143,24 @@ class _Handler(BaseHTTPRequestHandler):
         for index, choice in enumerate(choices):
             choice["index"] = index
         self.send(200, {"choices": choices[::-1]})  # in any order
+
+    def sampled(self, ids: tuple[int, ...]) -> int:
+        p = np.exp(self.server.toy.logprobs(ids))
+        return int(np.random.default_rng([*ids, len(self.server.asked)]).choice(len(p), p=p / p.sum()))
+
+    def generated(self, body: dict[str, Any], row: int) -> dict[str, Any]:
+        """Answer as SGLang's own API does: triples of log-probability, id, and a text that is left out."""
+        assert body["return_logprob"]
+        assert body["sampling_params"] == {"max_new_tokens": 1, "temperature": 1, "top_p": 1}
+        toy, ids, named = self.server.toy, tuple(body["input_ids"][row]), body["token_ids_logprob"][row]
+        logprobs = toy.logprobs(ids)
+        return {
+            "text": toy.texts[self.sampled(ids)],
+            "meta_info": {
+                "output_top_logprobs": [[[p, i, None] for i, p in toy.top(ids, body["top_logprobs_num"])]],
+                "output_token_ids_logprobs": [[[float(logprobs[i]), i, None] for i in named] or None],
+            },
+        }
 
     @staticmethod
     def rendered(body: dict[str, Any]) -> str:
@@ -143,6 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not body.get("logprobs"):
             return choice
         top = toy.top(ids, body["top_logprobs"] if chat else body["logprobs"])
+        if self.server.style == "vllm" and (named := body.get("logprob_token_ids")):
+            top = [(i, float(toy.logprobs(ids)[i])) for i in dict.fromkeys([self.sampled(ids), *named])]
         if chat or self.server.style == "llama.cpp":
             listed = [{"id": i, "token": toy.texts[i], "logprob": p, "bytes": [*toy.texts[i].encode()]} for i, p in top]
             listed.append(listed[0])  # the sampled token once more

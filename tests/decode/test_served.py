@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.decode.stand_in import CHUNKS, DIGITS, StandIn, Toy, Turn, serving
+from tests.decode.stand_in import CHUNKS, DIGITS, OWNERS, StandIn, Toy, Turn, serving
 
 from numerate import NumberDistribution
 from numerate.answers import number_distribution
-from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, distribution, served_distribution
+from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, connection, distribution, served_distribution
 from numerate.decode import server as server_module
 
 SMALL = NumberGrammar(sign=False, digits=(1, 2), decimals=0, leading_zeros=True)
@@ -32,7 +32,7 @@ CHAT = CompletionServer("http://localhost/v1", "toy", chat=True)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE", 0.01)
 
 
 @pytest.fixture
@@ -90,6 +90,71 @@ def test_token_ids_are_exact_for_every_tokenizer(style):
         found = served_distribution(fast, ["x=", toy.tokens("xx=")], tokenizer=Tokenizer(toy), grammar=SMALL, **EVERYTHING)
     for prompt, one in zip(PROMPTS, found, strict=True):
         assert close(masses(one), of_model(toy, prompt, SMALL))
+
+
+NAMING = {"vllm", "sglang", "llama.cpp"}
+
+
+def found_by(server: StandIn, **settings: Any) -> NumberDistribution:
+    tokenizer = Tokenizer(server.toy)
+    (found,) = served_distribution(client(server, top=3, **settings), ["x="], tokenizer=tokenizer, grammar=SMALL, **EVERYTHING)
+    return found
+
+
+@pytest.mark.parametrize("texts", [DIGITS, CHUNKS], ids=["digits", "chunks"])
+@pytest.mark.parametrize("style", OWNERS)
+def test_named_tokens_leave_nothing_unknown(style, texts):
+    """With three tokens of each position, the distribution is that of the model where the server takes names."""
+    toy = Toy(texts)
+    with serving(toy, style) as server:
+        found = found_by(server)
+        with_all = masses(served_distribution(client(server), ["x="], tokenizer=Tokenizer(toy), grammar=SMALL, **EVERYTHING)[0])
+        listed = found_by(server, kind="other")
+    assert listed.not_searched > 0.01
+    if style in NAMING:
+        assert close(masses(found), with_all)
+        assert found.not_searched < 1e-9
+    else:
+        assert found == listed
+
+
+def test_many_names_are_asked_for_in_slices(monkeypatch):
+    """vLLM takes a limited number of ids per request; a version that ignores them is not asked for the rest."""
+    monkeypatch.setattr(server_module, "NAMED", 4)
+    asked: dict[str, list[dict[str, Any]]] = {}
+    for style in ("vllm", "old vllm"):
+        with serving(Toy(CHUNKS), style) as server:
+            server.most_named = 4
+            found = found_by(server)
+            asked[style] = server.asked
+        assert (found.not_searched < 1e-9) == (style == "vllm")
+    assert max(Counter(tuple(body["prompt"]) for body in asked["vllm"]).values()) > 1
+    assert {*Counter(tuple(body["prompt"]) for body in asked["old vllm"]).values()} == {1}
+
+
+@pytest.mark.parametrize("style", OWNERS)
+def test_a_server_says_what_it_is(style):
+    with serving(Toy(DIGITS), style) as server:
+        asked = client(server)
+        expected = {"old vllm": "vllm"}.get(style, style)
+        assert [asked.found_kind, asked.found_kind, server.looks] == [expected, expected, 1]
+        assert client(server, kind="vllm").found_kind == "vllm"
+        assert CompletionServer(f"{server.url}/v9", "toy").found_kind == "other"  # has no list of models
+        assert server.looks == 2
+
+
+@pytest.mark.parametrize("said", [b"[]", b"{}", b"null", b'{"data": [{}]}', b'{"data": [{"owned_by": 3}]}', b"<html>", b"\xff"])
+def test_a_list_of_models_that_says_nothing(monkeypatch, said):
+    monkeypatch.setattr(CompletionServer, "request", lambda *args: said)
+    assert CompletionServer("http://localhost/v1", "toy").found_kind == "other"
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"output_top_logprobs": [[3]]}, {"output_top_logprobs": [[]]}], ids=str)
+def test_wrong_answers_of_sglang_are_refused(meta):
+    with serving(Toy(DIGITS), "sglang") as server:
+        server.turns.append(answer(200, [{"meta_info": meta}]))
+        with pytest.raises(ValueError, match="/generate returned .*expected 1 rows.*kind='other'"):
+            found_by(server)
 
 
 def chain(toy: Toy, prompt: str, grammar: NumberGrammar) -> dict[Decimal, float]:
@@ -290,7 +355,7 @@ def test_passing_failures_are_tried_again(stand_in, turn):
 
 
 def test_pauses_grow(stand_in, monkeypatch):
-    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 3.0)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE", 3.0)
     stand_in.turns.extend([answer(500, b"")] * 4 + [answer(429, b"", Retry_After=after) for after in ("0.25", "100")])
     pauses: list[float] = []
 
@@ -374,7 +439,7 @@ def test_a_server_that_does_not_answer_is_given_up(stand_in, turn):
 
 def test_a_failure_ends_all_requests(stand_in, monkeypatch):
     """A hundred texts at a server that refuses: only requests under way are answered, and pauses are cut."""
-    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE", 60.0)
     meeting = threading.Barrier(4)
 
     def refuse_last(handler: Any) -> bool:

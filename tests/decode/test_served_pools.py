@@ -11,8 +11,7 @@ import pytest
 from tests.decode.stand_in import CHUNKS, DIGITS, StandIn, Toy, serving
 from tests.decode.test_served import EVERYTHING, PROMPTS, SMALL, Tokenizer, answer, client, logprobs
 
-from numerate.decode import served_distribution
-from numerate.decode import server as server_module
+from numerate.decode import connection, served_distribution
 from numerate.distribution import pool
 
 WEIGHTS = [1, 3, 0.5]
@@ -21,7 +20,7 @@ WEIGHTS = [1, 3, 0.5]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from numerate.checks import check_integer
+from numerate.decode.connection import each
 from numerate.decode.format_grammar import check_grammar
 from numerate.decode.grammar import Grammar, TextGrammar
 from numerate.decode.members import Member, members_of, pooled
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
-from numerate.decode.server import CompletionServer, Prompt, Token, each
+from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.formats import NumberFormat
@@ -41,7 +42,8 @@ from numerate.formats import NumberFormat
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
 
-Ask = Callable[[list[Any], list[Any]], Sequence[Iterable[tuple[Token, float]]]]
+Ask = Callable[[list[Any], list[Any], list[Sequence[int]] | None], Sequence[Iterable[tuple[Token, float]]]]
+"""From contexts, prefixes of answers, and the ids that are wanted after each, to the next tokens."""
 
 ROUNDING = 0.02  # tolerance for probabilities of a server that sum to more than 1
 
@@ -171,10 +173,12 @@ class _Served:
     ) -> list[NumberDistribution | str]:
         """Return the distributions after these prompts, or why there is none."""
 
-        def ask(contexts: list[Any], paths: list[Any]) -> Sequence[Iterable[tuple[Token, float]]]:
+        def ask(
+            contexts: list[Any], paths: list[Any], wanted: list[Sequence[int]] | None
+        ) -> Sequence[Iterable[tuple[Token, float]]]:
             if stop.is_set():
                 raise _StoppedError
-            return self.ask(contexts, paths)
+            return self.ask(contexts, paths, wanted)
 
         part = [self.contexts[index] for index in indices]
         expand = _ServedExpansion(ask, part, indices[0], self.tree, self.ends, as_ids=self.as_ids)
@@ -198,8 +202,9 @@ class _ServedExpansion:
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
         keys = [(node.prompt, node.token_ids if self.as_ids else node.text) for node in nodes]
-        new = [*dict.fromkeys(key for key in keys if key not in self._known)]
-        answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new]) if new else []
+        new = {key: node.text for key, node in zip(keys, nodes, strict=True) if key not in self._known}
+        wanted = [self._needed(text) for text in new.values()] if self.as_ids else None
+        answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new], wanted) if new else []
         if len(answers) != len(new):
             raise ValueError(f"complete returned {len(answers)} lists for {len(new)} texts: expected one per text.")
         for (prompt, path), tokens in zip(new, answers, strict=True):
@@ -242,11 +247,15 @@ class _ServedExpansion:
             return left
         # The least likely listed token may be the sampled one, in addition to the most likely ones: take the next.
         most = nsmallest(2, shares.values())[1]
+        missing = sum(token not in shares for token in self._needed(text))
+        return min(missing * most, left)
+
+    def _needed(self, text: str) -> tuple[int, ...]:
+        """Return the tokens after ``text`` whose probability the search needs: all that do not end the number."""
         fork = self.tree.fork(text)
         if id(fork) not in self._not_ending:
             self._not_ending[id(fork)] = _not_ending(fork)
-        missing = sum(token not in shares for token in self._not_ending[id(fork)])
-        return min(missing * most, left)
+        return self._not_ending[id(fork)]
 
 
 def _not_ending(fork: Fork) -> tuple[int, ...]:
@@ -284,7 +293,7 @@ def _joined(complete: Complete) -> Ask:
             "next tokens of each."
         )
 
-    def ask(contexts: list[Any], paths: list[Any]) -> Sequence[Iterable[tuple[Token, float]]]:
+    def ask(contexts: list[Any], paths: list[Any], wanted: list[Sequence[int]] | None) -> Sequence[Iterable[tuple[Token, float]]]:
         return complete([context + path for context, path in zip(contexts, paths, strict=True)])
 
     return ask

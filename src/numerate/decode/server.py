@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cache
-from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Any, TypeVar
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
+from functools import cached_property
+from typing import Any, Literal, get_args
 
-from numerate.checks import check_integer, check_number, one_line
+from numerate.checks import check_choice, check_integer
+from numerate.decode.connection import Connection, each
 from numerate.tokens import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
@@ -29,14 +23,17 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 Token = str | int
 """The text of a token, or its id."""
 
-LONGEST_PAUSE = 60.0  # seconds before a retry
+_Ask = tuple[Any, Sequence[int]]
+"""A text or ids, and the next tokens that are wanted."""
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+Kind = Literal["auto", "vllm", "sglang", "llama.cpp", "other"]
+
+NAMED = 128  # ids that vLLM accepts in logprob_token_ids
+LISTED = 1000  # most likely tokens that llama.cpp lists in place of named ones
 
 
 @dataclass(frozen=True)
-class CompletionServer:
+class CompletionServer(Connection):
     """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
 
     Args:
@@ -46,6 +43,9 @@ class CompletionServer:
             continue (``continue_final_message``): vLLM, SGLang, TGI and llama.cpp support it, OpenAI does not.
         top: number of most likely tokens to request. Servers limit it: 20 in vLLM (``--max-logprobs``), 5 in OpenAI's
             completions.
+        kind: the software of the server, which decides how token ids are searched. vLLM and SGLang are asked for the ids that can
+            continue the number, llama.cpp for at least 1,000 tokens, ``"other"`` for ``top``. ``"auto"`` reads it from
+            ``/v1/models``.
         api_key: sent as ``Authorization: Bearer``; never shown in messages.
         api_key_variable: environment variable with the key, instead of ``api_key``.
         timeout: timeout of a request in seconds.
@@ -61,42 +61,50 @@ class CompletionServer:
         served_distribution(server, ["Weight of a cat in kg:"])[0].median
     """
 
-    base_url: str
     model: str
     _: KW_ONLY
     chat: bool = False
     top: int = 20
-    api_key: str | None = field(default=None, repr=False)
-    api_key_variable: str | None = None
-    timeout: float = 60.0
-    retries: int = 4
-    concurrency: int = 8
+    kind: Kind = "auto"
     per_request: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        address = urlsplit(self.base_url)
-        if address.scheme not in ("http", "https") or not address.hostname or address.username or address.query:
-            shown = f"base_url={self.base_url!r}" if "@" not in self.base_url and not address.query else "base_url"
-            raise ValueError(
-                f"{shown} is not the URL of a server: expected a URL such as 'http://localhost:8000/v1', without a user name "
-                "or a query; pass a key as api_key=."
-            )
-        for name, least in (("top", 1), ("retries", 0), ("concurrency", 1), ("per_request", 1)):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), f"an integer >= {least}", least=least))
-        check_number("timeout", self.timeout, above=0)
-        self._key()
+        super().__post_init__()
+        for name in ("top", "per_request"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), "an integer >= 1", least=1))
+        check_choice("kind", self.kind, get_args(Kind))
 
-    def next_tokens(self, prompts: Sequence[Prompt], beginnings: Sequence[Any]) -> list[list[tuple[Token, float]]]:
+    def next_tokens(
+        self, prompts: Sequence[Prompt], beginnings: Sequence[Any], wanted: Sequence[Sequence[int]] | None = None
+    ) -> list[list[tuple[Token, float]]]:
         """Return the most likely next tokens and their log-probabilities after each prompt and prefix of an answer.
 
-        Prompts and prefixes are texts, or lists of token ids; the tokens are then ids too.
+        Prompts and prefixes are texts, or lists of token ids; the tokens are then ids too. ``wanted`` has the ids that the
+        caller needs after each; others may then be left out, and these still be missing, depending on the server.
         """
+        pairs = [*zip(prompts, beginnings, strict=True)]
         if self.chat:
-            return each(self._chat_tokens, [*zip(prompts, beginnings, strict=True)], self.concurrency)
-        texts = [prompt + beginning for prompt, beginning in zip(prompts, beginnings, strict=True)]
-        parts = [texts[first : first + self.per_request] for first in range(0, len(texts), self.per_request)]
-        return [tokens for answers in each(self._text_tokens, parts, self.concurrency) for tokens in answers]
+            return each(self._chat_tokens, pairs, self.concurrency)
+        texts = [prompt + beginning for prompt, beginning in pairs]
+        names: Sequence[Sequence[int]] = [()] * len(texts) if wanted is None else wanted
+        asks = [*zip(texts, names, strict=True)]
+        parts = [asks[first : first + self.per_request] for first in range(0, len(asks), self.per_request)]
+        ask = self._generated if wanted is not None and self.found_kind == "sglang" else self._text_tokens
+        return [tokens for answers in each(ask, parts, self.concurrency) for tokens in answers]
+
+    @cached_property
+    def found_kind(self) -> Kind:
+        """``kind``, or what the server says of itself in ``/v1/models``: the owner of its models."""
+        if self.kind != "auto":
+            return self.kind
+        try:
+            models = json.loads(self.request(f"{self.base_url.rstrip('/')}/models", None, threading.Event()))["data"]
+            owner = str(models[0]["owned_by"]).lower()
+        except (ConnectionError, ValueError, LookupError, TypeError):  # the next request reports a server that does not work
+            return "other"
+        owners: dict[str, Kind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
+        return owners.get(owner, "other")
 
     def samples(
         self, prompts: Sequence[Prompt], n: int = 32, *, max_tokens: int = 32, temperature: float = 1.0
@@ -119,21 +127,56 @@ class CompletionServer:
         except (KeyError, TypeError):
             text = choice
         if not isinstance(text, str | None):
-            raise ValueError(f"{self._url} returned the choice {self._shown(json.dumps(choice))}: expected one with a text.")
+            raise ValueError(f"{self._url} returned the choice {self.shown(json.dumps(choice))}: expected one with a text.")
         return text or ""  # a chat may return null
 
-    def _text_tokens(self, texts: Sequence[Any], stop: threading.Event) -> list[list[tuple[Token, float]]]:
+    def _text_tokens(self, asks: Sequence[_Ask], stop: threading.Event) -> list[list[tuple[Token, float]]]:
+        texts, names = [text for text, _ in asks], [*dict.fromkeys(token for _, wanted in asks for token in wanted)]
         as_ids = not isinstance(texts[0], str)
         prompts = [[*text] if as_ids else text for text in texts]
-        body = {"prompt": prompts[0] if len(texts) == 1 else prompts, "max_tokens": 1, "logprobs": self.top}
+        body: dict[str, Any] = {"prompt": prompts[0] if len(texts) == 1 else prompts, "max_tokens": 1, "logprobs": self.top}
         if as_ids:
             body["return_tokens_as_token_ids"] = True
-        choices = self._post({**body, "temperature": 1, "top_p": 1}, stop)
-        if len(choices) != len(texts):
+        if names and self.found_kind == "llama.cpp":
+            body["logprobs"] = max(self.top, LISTED)
+        slices = [names[first : first + NAMED] for first in range(0, len(names), NAMED)] if self.found_kind == "vllm" else []
+        found: list[list[tuple[Token, float]]] = []
+        for named in slices or [None]:
+            choices = self._post({**body, "logprob_token_ids": named, "temperature": 1, "top_p": 1}, stop)
+            if len(choices) != len(texts):
+                raise ValueError(
+                    f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
+                )
+            rows = [self._tokens_of(choice, as_ids) for choice in choices]
+            found = [[*{**dict(old), **dict(new)}.items()] for old, new in zip(found, rows, strict=True)] if found else rows
+            if named and not all(dict(row).keys() >= {*named} for row in rows):
+                break  # a version that lists the most likely tokens instead
+        return found
+
+    def _generated(self, asks: Sequence[_Ask], stop: threading.Event) -> list[list[tuple[Token, float]]]:
+        """Ask SGLang's own API, which has token ids."""
+        url = f"{self.base_url.rstrip('/').removesuffix('/v1')}/generate"
+        body = {
+            "input_ids": [[*text] for text, _ in asks],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 1, "top_p": 1},
+            "return_logprob": True,
+            "top_logprobs_num": self.top,
+            "token_ids_logprob": [[*wanted] for _, wanted in asks],
+            **self.options,
+        }
+        answer = self.request(url, {name: value for name, value in body.items() if value is not None}, stop)
+        try:
+            rows = [row["meta_info"] for row in json.loads(answer)]
+            listed = [[*row["output_top_logprobs"][0], *(row["output_token_ids_logprobs"][0] or ())] for row in rows]
+            found = [{int(token): float(logprob) for logprob, token, *_ in row} for row in listed]
+            if len(found) != len(asks):
+                raise ValueError
+        except (ValueError, LookupError, TypeError):
             raise ValueError(
-                f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
-            )
-        return [self._tokens_of(choice, as_ids) for choice in choices]
+                f"{url} returned {self.shown(answer.decode(errors='replace'))!r}: expected {len(asks)} rows with meta_info and "
+                "log-probabilities, as SGLang returns them; kind='other' uses its OpenAI-compatible API."
+            ) from None
+        return [[*row.items()] for row in found]
 
     def _chat_tokens(self, asked: tuple[Prompt, str], stop: threading.Event) -> list[tuple[Token, float]]:
         body = _chat_body(*asked)
@@ -155,7 +198,7 @@ class CompletionServer:
             found = []
         if not found:
             raise ValueError(
-                f"{self._url} returned no log-probabilities ({self._shown(json.dumps(choice))}): expected "
+                f"{self._url} returned no log-probabilities ({self.shown(json.dumps(choice))}): expected "
                 "choices[].logprobs with top_logprobs; the server or model may not support them, or not if the answer ends "
                 "immediately. server.samples() does not need them."
             )
@@ -168,60 +211,16 @@ class CompletionServer:
     def _url(self) -> str:
         return f"{self.base_url.rstrip('/')}/{'chat/completions' if self.chat else 'completions'}"
 
-    def _key(self) -> str | None:
-        key = self.api_key
-        if self.api_key_variable is not None:
-            if key is not None:
-                raise ValueError("api_key and api_key_variable are both given: expected one of them.")
-            if not (key := os.environ.get(self.api_key_variable, "").strip()):
-                raise ValueError(f"api_key_variable={self.api_key_variable!r}: expected an environment variable with a key.")
-        if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable() and key and " " not in key):
-            raise ValueError(
-                "api_key contains a space or a character that is invalid in a header: expected a key in plain ASCII."
-            )
-        return key
+    def hint(self, status: int) -> str:
+        """Return what was expected where the server refuses a request for good."""
+        if status in (404, 405) or status < 400:
+            return f"expected a URL without /completions, and a model that is served; check model={self.model!r}"
+        return f"expected a valid request; top={self.top} may exceed the server's limit, and options= changes fields"
 
     def _post(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
         """Send a request and return its choices, in order."""
         fields = {"model": self.model, **body, **self.options}
-        data = json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
-        tries = 0
-        while True:
-            tries += 1
-            pause: float = min(0.5 * 2 ** (tries - 1), LONGEST_PAUSE)
-            try:
-                return self._choices(self._send(data))
-            except HTTPError as error:
-                problem: Exception = self._refusal(error, tries)
-                if not _passing(error.code):
-                    raise problem from None
-                pause = _retry_after(error) or pause
-            except (OSError, HTTPException) as error:
-                reason = error.reason if isinstance(error, URLError) else error
-                if isinstance(reason, TimeoutError):
-                    raise TimeoutError(
-                        f"{self._url} did not respond within timeout={self.timeout:g} seconds: expected a response; raise it "
-                        f"or lower concurrency={self.concurrency}."
-                    ) from None
-                lost = isinstance(reason, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | IncompleteRead)
-                why = one_line(reason) if isinstance(reason, Exception) else str(reason)
-                problem = ConnectionError(
-                    f"{self._url} was not reached in {tries} attempt(s) ({self._shown(why)}): expected a server at "
-                    f"base_url={self.base_url!r}; check that it runs."
-                )
-                if not lost:
-                    raise problem from None
-            if tries > self.retries or stop.wait(pause):
-                raise problem
-
-    def _send(self, data: bytes) -> bytes:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if key := self._key():
-            headers["Authorization"] = f"Bearer {key}"
-        request = Request(self._url, data, headers, method="POST")
-        deadline = time.monotonic() + self.timeout
-        with _opener().open(request, timeout=self.timeout) as response:
-            return _read(response, deadline)
+        return self._choices(self.request(self._url, {name: value for name, value in fields.items() if value is not None}, stop))
 
     def _choices(self, answer: bytes) -> list[dict[str, Any]]:
         try:
@@ -235,76 +234,13 @@ class CompletionServer:
             choices += own if isinstance(own, list) else [None]
         if not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ValueError(
-                f"{self._url} returned {self._shown(answer.decode(errors='replace'))!r}: expected JSON with choices; check that "
+                f"{self._url} returned {self.shown(answer.decode(errors='replace'))!r}: expected JSON with choices; check that "
                 f"base_url={self.base_url!r} is an OpenAI-compatible API."
             )
         indices = [choice.get("index") for choice in choices]
         if sorted(map(str, indices)) == sorted(map(str, range(len(choices)))):
             choices.sort(key=lambda choice: choice["index"])
         return choices  # type: ignore[no-any-return]
-
-    def _refusal(self, error: HTTPError, tries: int) -> ConnectionError:
-        """Return the error for a status that is not 200."""
-        try:
-            said = error.fp.read1(2000).decode(errors="replace")  # type: ignore[attr-defined]
-        except (OSError, HTTPException):
-            said = ""
-        error.close()
-        said = self._shown(said or error.reason, most=500)
-        if error.code in (401, 403):
-            hint = "expected a key with access to this model; pass api_key= or api_key_variable="
-        elif error.code in (404, 405) or error.code < 400:
-            hint = f"expected a URL without /completions, and a model that is served; check model={self.model!r}"
-        elif _passing(error.code):
-            hint = f"expected a response in {tries} attempt(s); lower concurrency={self.concurrency}, or raise retries="
-        else:
-            hint = f"expected a valid request; top={self.top} may exceed the server's limit, and options= changes fields"
-        return ConnectionError(f"{self._url} returned status {error.code} ({said}): {hint}.")
-
-    def _shown(self, text: str, most: int = 200) -> str:
-        """Return a text in one line, truncated and without the key."""
-        key = self._key()
-        return " ".join((text.replace(key, "***") if key else text).split())[:most]
-
-
-def each(ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In], concurrency: int) -> list[_Out]:
-    """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried."""
-    stop, errors = threading.Event(), list[BaseException]()
-
-    def one(item: _In) -> _Out:
-        if stop.is_set():
-            raise errors[0]
-        try:
-            return ask(item, stop)
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
-            raise
-
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="numerate-server") as pool:
-        try:
-            return [*pool.map(one, items)]  # an error cancels items that have not started
-        except Exception:
-            raise errors[0] from None
-        finally:
-            stop.set()
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """Report redirects: urllib would turn the request into a GET and send the key to another host."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-@cache
-def _opener() -> OpenerDirector:
-    return build_opener(_NoRedirect)
-
-
-def _passing(status: int) -> bool:
-    """Whether a retry may succeed."""
-    return status in (408, 429) or status >= 500
 
 
 def _chat_body(prompt: Any, beginning: str) -> dict[str, Any]:
@@ -333,27 +269,3 @@ def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
             "leave tokenizer= out to search in texts."
         )
     return int(token_id)
-
-
-def _read(response: HTTPResponse, deadline: float) -> bytes:
-    """Return the complete body; raise if it is late or truncated."""
-    length = None if response.chunked else response.length
-    body = bytearray()
-    while length is None or len(body) < length:
-        part = response.read1(2**16)
-        if not part:
-            break
-        body += part
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    if length is not None and len(body) < length:
-        raise ConnectionResetError("the response was truncated")
-    return bytes(body)
-
-
-def _retry_after(error: HTTPError) -> float | None:
-    """Return the ``Retry-After`` of a response in seconds, or None."""
-    try:
-        return min(max(float(error.headers.get("Retry-After", "")), 0.0), LONGEST_PAUSE)
-    except ValueError:
-        return None
