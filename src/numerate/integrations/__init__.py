@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 from numerate.checks import on_first_use, public_dir
 
 if TYPE_CHECKING:
-    from numerate.integrations import counts, lightning, loop, megatron, nemo, torchtitan, transformers, trl
+    from numerate.integrations import (
+        axolotl,
+        counts,
+        lightning,
+        llamafactory,
+        loop,
+        megatron,
+        nemo,
+        torchtitan,
+        transformers,
+        trl,
+    )
 
-__all__ = ["counts", "lightning", "loop", "megatron", "nemo", "torchtitan", "transformers", "trl"]
+__all__ = ["axolotl", "counts", "lightning", "llamafactory", "loop", "megatron", "nemo", "torchtitan", "transformers", "trl"]
 __dir__ = public_dir(globals())
 __getattr__ = on_first_use(globals(), {})

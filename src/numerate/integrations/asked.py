@@ -143,7 +143,7 @@ class Asked:
         if isinstance(self.soft, SoftNumbers):
             sequence = self.soft.sequence
         rows = FirstRows.of(dataset, collator, sequence) if self.check or self.draws else FirstRows([])
-        objective, soft = self.built(lambda: _tokenizer(self.tokenizer, processor, collator), rows, sequence)
+        objective, soft = self.built(lambda: tokenizer_of(self.tokenizer, processor, collator), rows, sequence)
         summary = self.summary(objective, soft, rows) if self.check else ""
         if soft is None:
             return Prepared(objective, None, summary, dataset, collator)
@@ -277,7 +277,7 @@ def _described(target: Any) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
 
 
-def _tokenizer(*owners: Any) -> Any:
+def tokenizer_of(*owners: Any) -> Any:
     """Return the first tokenizer among tokenizers, processors and collators."""
     for owner in owners:
         for found in (owner, getattr(owner, "tokenizer", None), getattr(getattr(owner, "processor", None), "tokenizer", None)):

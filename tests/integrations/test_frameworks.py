@@ -1,13 +1,11 @@
-"""The recipes: they import where their package is installed, and their own code works without it.
+"""Axolotl, LLaMA-Factory, ms-swift and Unsloth: a section of a configuration trains like the plain formula.
 
-Stand-in modules have the names that a recipe imports and no behaviour; the trainers here are real.
+Stand-in modules have the names that an adapter imports, with the signatures of axolotl 0.19.0, llamafactory 0.9.5, ms-swift 4.6.0
+and unsloth 2026.10.9; the trainers here are real. Where a framework is installed, its own code runs too.
 """
 
 from __future__ import annotations
 
-import ast
-import os
-import subprocess
 import sys
 from collections import defaultdict
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -24,43 +22,10 @@ pytest.importorskip("transformers")
 from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, TrainingArguments
 
 import numerate as nm
+from numerate.integrations import axolotl, llamafactory
+from numerate.integrations.section import Section
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = {
-    "axolotl_plugin": "axolotl",
-    "llamafactory_run": "llamafactory",
-    "ms_swift_plugin": "swift",
-    "unsloth_train": "unsloth",
-}
-every_recipe = pytest.mark.parametrize("recipe", PACKAGES)
-
-
-def test_every_recipe_is_known():
-    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == set(PACKAGES)
-
-
-@every_recipe
-def test_it_says_what_it_was_written_against(recipe: str):
-    path = ROOT / "recipes" / f"{recipe}.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    compile(tree, path, "exec")
-    words = ast.get_docstring(tree).split()
-    assert " ".join(words[words.index("Written") :]).startswith("Written against ")
-    assert "Not run:" in " ".join(words)
-
-
-@pytest.mark.launch
-@every_recipe
-def test_it_imports_with_its_package(recipe: str):
-    if find_spec(PACKAGES[recipe]) is None:
-        pytest.skip(f"needs {PACKAGES[recipe]}")
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "recipes"))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", f"import {recipe}"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-# The code of the recipes
+ROOT = Path(__file__).parents[2]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> ModuleType:
@@ -154,45 +119,87 @@ def assert_same(found: dict[str, torch.Tensor], truth: dict[str, torch.Tensor]) 
         assert (found[name] - grad).abs().max() <= 1e-6 * largest, name
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"loss": "smmd", "wieght": 1}, "wieght=1 is not a setting of the section `numerate`.* Did you mean 'weight'"),
+        ({"loss": "smd"}, "loss='smd' is not known.* Did you mean 'smmd'"),
+        ({"loss": "smmd", "settings": {"sgma": 1}}, "sgma=1 is not a setting of SMMDLoss.* Did you mean 'sigma'"),
+        ({"loss": "smmd", "normalize": "number"}, "normalize='number' is not known"),
+        ({"loss": "smmd", "weight": "a lot"}, "weight='a lot' is not a number"),
+        ({"soft": 0.05, "settings": {"sigma": 1}}, "without a loss"),
+        ({"loss": "smmd", "format": "spces"}, "spces"),
+        ({}, "neither a loss nor soft labels"),
+        (None, "the section `numerate` is None: expected keys"),
+        ("smmd", "the section `numerate` is 'smmd': expected keys"),
+    ],
+)
+def test_a_wrong_section_is_an_error(section, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Section.of(section)
+
+
+def test_a_section_asks_for_soft_labels_alone(tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path)
+    attached = Section.of({"soft": 0.05}).attach(trainer)
+    assert attached.soft is not None
+    assert "soft labels" in attached.summary
+
+
+def test_a_section_takes_a_format_and_the_numbers_that_are_meant(tiny, tmp_path):
+    given = {"loss": "smmd", "settings": {"places": "linear"}, "format": "reversed", "numbers": "answer"}
+    attached = Section.of(given).attach(trainer_for(tiny, tmp_path))
+    assert attached.objective.numeric_loss.vocab.format is not None
+    assert "the last number of each answer" in attached.summary
+
+
+# Axolotl
+
+
 @pytest.fixture
-def axolotl(monkeypatch) -> ModuleType:
+def axolotl_plugin(monkeypatch) -> Any:
     pytest.importorskip("pydantic")
-    stand_in(monkeypatch, "axolotl.integrations.base", BasePlugin=object)
-    return recipe_of("axolotl_plugin", monkeypatch)
+    if find_spec("axolotl") is None:
+        stand_in(monkeypatch, "axolotl.integrations.base", BasePlugin=object)
+    axolotl._classes.cache_clear()
+    yield axolotl.NumericPlugin()
+    axolotl._classes.cache_clear()
 
 
-def test_axolotl_attaches_what_the_yaml_says(axolotl, tiny, tmp_path):
-    plugin = axolotl.NumeratePlugin()
-    assert plugin.get_input_args() == "axolotl_plugin.NumerateArgs"
-    given = {"loss": "ntil", "weight": 0.5, "settings": {"alpha": 0.7}}
-    cfg = axolotl.NumerateArgs(numerate=given).model_dump(exclude_none=True)
+def axolotl_config(**section: Any) -> dict[str, Any]:
+    """Return what a plugin gets: the parts of the YAML that are not None."""
+    return dict(axolotl.NumericArgs(numerate=section).model_dump(exclude_none=True))
+
+
+def test_axolotl_attaches_what_the_yaml_says(axolotl_plugin, tiny, tmp_path):
+    assert axolotl_plugin.get_input_args() == "numerate.integrations.axolotl.NumericArgs"
     trainer = trainer_for(tiny, tmp_path, accumulation=4)
-    plugin.post_trainer_create(cfg | {"context_parallel_size": 1}, trainer)
+    cfg = axolotl_config(loss="ntil", weight=0.5, settings={"alpha": 0.7}, soft=None)
+    axolotl_plugin.post_trainer_create(cfg | {"context_parallel_size": 1}, trainer)
     trainer.train()
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
     assert_same(grads_of(trainer), whole(tiny, nm.NTILLoss(vocab, alpha=0.7), 0.5, "numeric"))
     assert "loss/numeric" in trainer.state.log_history[0]
 
 
-def test_axolotl_has_defaults(axolotl, tiny, tmp_path):
-    trainer = trainer_for(tiny, tmp_path)
-    axolotl.NumeratePlugin().post_trainer_create(axolotl.NumerateArgs().model_dump(exclude_none=True), trainer)
-    trainer.train()
-    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
-    assert_same(grads_of(trainer), whole(tiny, nm.SMMDLoss(vocab), 0.3, "numeric"))
-
-
-def test_axolotl_refuses_what_it_cannot_do(axolotl, tiny, tmp_path):
+def test_axolotl_refuses_what_it_cannot_do(axolotl_plugin):
     from pydantic import ValidationError
 
-    plugin, cfg = axolotl.NumeratePlugin(), axolotl.NumerateArgs().model_dump(exclude_none=True)
-    with pytest.raises(ValidationError, match="wieght"):
-        axolotl.NumerateArgs(numerate={"wieght": 1})
-    for name in axolotl.REFUSED:
-        with pytest.raises(ValueError, match=name):
-            plugin.post_trainer_create(cfg | {name: True}, None)
+    cfg = axolotl_config(loss="smmd")
+    with pytest.raises(TypeError, match="wieght"):
+        axolotl.NumericArgs(numerate={"wieght": 1})
+    with pytest.raises(ValidationError, match="numerate"):
+        axolotl.NumericArgs()
+    for name in ("cut_cross_entropy", "chunked_cross_entropy", "liger_cross_entropy", "liger_fused_linear_cross_entropy"):
+        with pytest.raises(ValueError, match=f"{name} computes the loss inside the model"):
+            axolotl_plugin.post_trainer_create(cfg | {name: True}, None)
     with pytest.raises(NotImplementedError, match="context_parallel_size=2"):
-        plugin.post_trainer_create(cfg | {"context_parallel_size": 2}, None)
+        axolotl_plugin.post_trainer_create(cfg | {"context_parallel_size": 2}, None)
+    with pytest.raises(AttributeError, match="expected NumericPlugin"):
+        axolotl.Plugin  # noqa: B018
+
+
+# ms-swift
 
 
 @pytest.fixture
@@ -257,45 +264,69 @@ def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):
         made(None, torch.zeros(1, 2), loss_scale=torch.ones(1, 2))
 
 
+# LLaMA-Factory
+
+
 @pytest.fixture
-def llamafactory(monkeypatch, tiny, tmp_path) -> ModuleType:
+def factory(monkeypatch, tiny, tmp_path) -> SimpleNamespace:
     """Stand in for LLaMA-Factory, whose workflow looks up the trainer's class in its module."""
     workflow = stand_in(monkeypatch, "llamafactory.train.sft.workflow", CustomSeq2SeqTrainer=Trainer)
     stand_in(monkeypatch, "llamafactory.train.pt.workflow", CustomTrainer=Trainer)
-    stand_in(monkeypatch, "llamafactory.hparams", read_args=dict)
     made: list[Trainer] = []
 
-    def run_exp(args: dict[str, Any]) -> None:
+    def run_exp(args: dict[str, Any], callbacks: list[TrainerCallback]) -> None:
         if "numerate" in args:
             raise ValueError("Some keys are not used by the HfArgumentParser: ['numerate']")
-        made.append(trainer_for(tiny, tmp_path, args["gradient_accumulation_steps"], workflow.CustomSeq2SeqTrainer))
+        kind = Trainer if args.get("use_mca") else workflow.CustomSeq2SeqTrainer
+        made.append(trainer_for(tiny, tmp_path, args["gradient_accumulation_steps"], kind))
+        made[-1].add_callback(callbacks[0])
         made[-1].train()
 
+    def read_args() -> Any:
+        is_file = sys.argv[1].endswith(".yaml")
+        return {"gradient_accumulation_steps": 4, "numerate": {"loss": "smmd"}} if is_file else sys.argv[1:]
+
     stand_in(monkeypatch, "llamafactory.train.tuner", run_exp=run_exp)
-    recipe = recipe_of("llamafactory_run", monkeypatch)
-    recipe.made = made
-    return recipe
+    stand_in(monkeypatch, "llamafactory.hparams", read_args=read_args)
+    return SimpleNamespace(made=made, workflow=workflow)
 
 
-def test_llamafactory_trains_with_what_the_yaml_says(llamafactory, tiny):
+def test_llamafactory_trains_with_what_the_yaml_says(factory, tiny):
     given = {"loss": "ntil", "weight": 0.5, "normalize": "tokens", "settings": {"alpha": 0.7}}
     args = {"stage": "sft", "gradient_accumulation_steps": 4, "numerate": given}
-    llamafactory.run(args)
-    (trainer,) = llamafactory.made
+    llamafactory.train(args)
+    (trainer,) = factory.made
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
     assert_same(grads_of(trainer), whole(tiny, nm.NTILLoss(vocab, alpha=0.7), 0.5, "tokens"))
     assert args["numerate"] == given
-    assert sys.modules["llamafactory.train.sft.workflow"].CustomSeq2SeqTrainer is Trainer
+    assert factory.workflow.CustomSeq2SeqTrainer is Trainer
 
 
-def test_llamafactory_refuses_what_it_cannot_do(llamafactory):
-    with pytest.raises(ValueError, match="stage='dpo' .* expected one of pt, sft"):
-        llamafactory.run({"stage": "dpo"})
-    with pytest.raises(ValueError, match="enable_liger_kernel"):
-        llamafactory.run({"stage": "sft", "enable_liger_kernel": True})
-    with pytest.raises(TypeError, match="wieght"):
-        llamafactory.run({"stage": "sft", "gradient_accumulation_steps": 1, "numerate": {"wieght": 1}})
-    assert sys.modules["llamafactory.train.sft.workflow"].CustomSeq2SeqTrainer is Trainer
+def test_llamafactory_reads_its_command_line(factory, tiny, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["llamafactory.py", "train", "config.yaml"])
+    llamafactory.main()
+    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
+    assert_same(grads_of(factory.made[0]), whole(tiny, nm.SMMDLoss(vocab), 0.3, "numeric"))
+    for wrong in (["config.yaml"], ["train", "--stage", "sft"]):
+        monkeypatch.setattr(sys, "argv", ["llamafactory.py", *wrong])
+        with pytest.raises(SystemExit, match="train config.yaml"):
+            llamafactory.main()
+
+
+def test_llamafactory_refuses_what_it_cannot_do(factory):
+    good = {"stage": "sft", "gradient_accumulation_steps": 1, "numerate": {"loss": "smmd"}}
+    with pytest.raises(ValueError, match="stage='dpo' is not known: expected one of 'sft', 'pt'"):
+        llamafactory.train(good | {"stage": "dpo"})
+    for name in ("enable_liger_kernel", "use_unsloth"):
+        with pytest.raises(ValueError, match=f"{name} computes the loss inside the model"):
+            llamafactory.train(good | {name: True})
+    with pytest.raises(NotImplementedError, match="trains with another trainer"):
+        llamafactory.train(good | {"use_mca": True})
+    assert factory.made[-1].state.global_step == 0
+    assert factory.workflow.CustomSeq2SeqTrainer is Trainer
+
+
+# Unsloth
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
