@@ -1,6 +1,6 @@
 """MkDocs hooks of ``make docs``: turn repository files into pages, docstrings into Markdown, and pages into text for models.
 
-Pages link to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that links also work
+Pages link to examples and plans by their path in the repository (``../examples/trl_sft.py``), so that links also work
 there. On the site each such file is a page with its text. research/ is not on the site: a link into it becomes its text.
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = [path for folder in ("src", "scripts", "examples", "research", "recipes") for path in sorted((ROOT / folder).rglob("*"))]
+FILES = [path for folder in ("src", "scripts", "examples", "research") for path in sorted((ROOT / folder).rglob("*"))]
 
 
 def problems(source: str) -> list[str]:

@@ -22,7 +22,6 @@ ROOMS = (
     "benchmarks",
     "docs",
     "examples",
-    "recipes",
     "scripts",
     "src/numerate",
 )

@@ -7,7 +7,6 @@ and unsloth 2026.10.9; the trainers here are real. Where a framework is installe
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,10 +18,10 @@ import torch.nn.functional as F
 
 pytest.importorskip("transformers")
 
-from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, TrainingArguments
+from transformers import DataCollatorForSeq2Seq, DataCollatorWithFlattening, Trainer, TrainerCallback, TrainingArguments
 
 import numerate as nm
-from numerate.integrations import axolotl, llamafactory
+from numerate.integrations import axolotl, llamafactory, swift, unsloth
 from numerate.integrations.section import Section
 
 ROOT = Path(__file__).parents[2]
@@ -49,10 +48,6 @@ def load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
-
-
-def recipe_of(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return load(name, ROOT / "recipes" / f"{name}.py", monkeypatch)
 
 
 @pytest.fixture
@@ -199,71 +194,6 @@ def test_axolotl_refuses_what_it_cannot_do(axolotl_plugin):
         axolotl.Plugin  # noqa: B018
 
 
-# ms-swift
-
-
-@pytest.fixture
-def swift(monkeypatch) -> ModuleType:
-    class BaseLoss:
-        def __init__(self, args, trainer):
-            self.args, self.trainer, self.is_megatron = args, trainer, False
-
-    stand_in(monkeypatch, "swift.loss", BaseLoss=BaseLoss, loss_map={})
-    return recipe_of("ms_swift_plugin", monkeypatch)
-
-
-class Mean:
-    """A metric that is a mean, as in ms-swift."""
-
-    def __init__(self):
-        self.values: list[torch.Tensor] = []
-
-    def update(self, value: torch.Tensor) -> None:
-        self.values.append(value)
-
-
-def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
-    """Make a trainer like ms-swift's: it calls a loss function with logits and the step's tokens, and logs custom metrics."""
-    trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, **({"sequence_parallel_size": 1} | template))
-    trainer.custom_metrics = {"train": defaultdict(Mean), "eval": defaultdict(Mean)}
-    trainer.compute_loss_func = sys.modules["swift.loss"].loss_map["numeric"](trainer.args, trainer)
-    return trainer
-
-
-# Every two settings meet.
-@pytest.mark.parametrize(
-    ("loss", "normalize", "accumulation"),
-    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
-)
-def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize, accumulation):
-    monkeypatch.setattr(swift, "LOSS", loss)
-    monkeypatch.setattr(swift, "NORMALIZE", normalize)
-    trainer = with_swift(swift, trainer_for(tiny, tmp_path, accumulation))
-    trainer.train()
-    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
-    assert_same(grads_of(trainer), whole(tiny, nm.LOSSES[loss](vocab), 0.3, normalize))
-    parts = {name: torch.stack(mean.values).mean() for name, mean in trainer.custom_metrics["train"].items()}
-    value = parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(float(value), rel=1e-5)
-    assert getattr(trainer.args, "use_logits_to_keep", None) is (False if loss == "ntil" else None)
-
-
-def test_ms_swift_evaluates(swift, tiny, tmp_path):
-    trainer = with_swift(swift, trainer_for(tiny, tmp_path))
-    found = trainer.evaluate(trainer.train_dataset)["eval_loss"]
-    parts = {name: mean.values[0] for name, mean in trainer.custom_metrics["eval"].items()}
-    assert found == pytest.approx(float(parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]), rel=1e-5)
-
-
-def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):
-    trainer = trainer_for(tiny, tmp_path)
-    with pytest.raises(NotImplementedError, match="sequence_parallel_size=1"):
-        with_swift(swift, trainer, sequence_parallel_size=2)
-    made = with_swift(swift, trainer).compute_loss_func
-    with pytest.raises(NotImplementedError, match="loss_scale"):
-        made(None, torch.zeros(1, 2), loss_scale=torch.ones(1, 2))
-
-
 # LLaMA-Factory
 
 
@@ -326,18 +256,204 @@ def test_llamafactory_refuses_what_it_cannot_do(factory):
     assert factory.workflow.CustomSeq2SeqTrainer is Trainer
 
 
+# ms-swift
+
+
+class Seq2SeqTrainer(Trainer):
+    """Calls a loss function as ms-swift's does: with the logits of the rows that it keeps, and nothing of the batch."""
+
+    __module__ = "swift.trainers.seq2seq_trainer"
+
+    def __init__(self, *args: Any, sequence_parallel_size: int = 1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.args.enable_dft_loss, self.args.use_logits_to_keep = False, None
+        self.template = SimpleNamespace(sequence_parallel_size=sequence_parallel_size)
+        self.loss_scale: torch.Tensor | None = None
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        inputs = super()._prepare_inputs(inputs)
+        if self.args.use_logits_to_keep is None:
+            keep = inputs["labels"].shape[-1] - int((inputs["labels"] != -100).int().argmax(-1).min()) + 1
+            inputs |= {"labels": inputs["labels"][:, -keep:], "logits_to_keep": keep}
+        inputs["compute_loss_func"] = self.compute_loss_func
+        return inputs
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        function, labels = inputs.pop("compute_loss_func"), inputs.pop("labels")
+        inputs.pop("text_position_ids", None)
+        outputs = model(**inputs)
+        options = {"num_items_in_batch": num_items_in_batch, "loss_scale": self.loss_scale, "trainer": self}
+        loss = function(outputs, labels, **options)
+        if self.args.average_tokens_across_devices and self.model_accepts_loss_kwargs and num_items_in_batch is not None:
+            loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+
+# Every two settings meet.
+@pytest.mark.parametrize(
+    ("loss", "normalize", "accumulation"),
+    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
+)
+def test_ms_swift_counts_the_whole_step(tiny, tmp_path, loss, normalize, accumulation):
+    trainer = trainer_for(tiny, tmp_path, accumulation, Seq2SeqTrainer)
+    attached = Section.of({"loss": loss, "normalize": normalize}).attach(trainer, by=swift.attach)
+    trainer.train()
+    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
+    assert_same(grads_of(trainer), whole(tiny, nm.LOSSES[loss](vocab), 0.3, normalize))
+    logs = trainer.state.log_history[0]
+    assert logs["loss"] == pytest.approx(logs["loss/cross_entropy"] + 0.3 * logs["loss/numeric"], rel=1e-5)
+    assert trainer.args.use_logits_to_keep is (False if loss == "ntil" else None)
+    attached.detach()
+    assert trainer.args.use_logits_to_keep is None
+    assert trainer.compute_loss_func is None
+
+
+def test_ms_swift_evaluates(tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path, cls=Seq2SeqTrainer)
+    swift.attach(trainer, "smmd")
+    found = trainer.evaluate(trainer.train_dataset)
+    assert found["eval_loss"] == pytest.approx(found["eval_loss/cross_entropy"] + 0.3 * found["eval_loss/numeric"], rel=1e-5)
+
+
+def test_ms_swift_refuses_what_it_cannot_do(tiny, tmp_path):
+    with pytest.raises(TypeError, match="expected ms-swift's Seq2SeqTrainer"):
+        swift.attach(trainer_for(tiny, tmp_path), "smmd")
+    trainer = trainer_for(tiny, tmp_path, cls=Seq2SeqTrainer)
+    trainer.template.sequence_parallel_size = 2
+    with pytest.raises(NotImplementedError, match="sequence_parallel_size=2"):
+        swift.attach(trainer, "smmd")
+    trainer = trainer_for(tiny, tmp_path, cls=Seq2SeqTrainer)
+    trainer.args.enable_dft_loss = True
+    with pytest.raises(ValueError, match="enable_dft_loss"):
+        swift.attach(trainer, "smmd")
+    trainer = trainer_for(tiny, tmp_path, cls=Seq2SeqTrainer)
+    with pytest.raises(ValueError, match="soft and numbers change rows"):
+        swift.attach(trainer, "smmd", soft=0.05)
+    assert trainer.compute_loss_func is None
+    swift.attach(trainer, "smmd")
+    with pytest.raises(ValueError, match="has a compute_loss_func"):
+        swift.attach(trainer, "smmd")
+    trainer.loss_scale = torch.ones(1, 2)
+    with pytest.raises(NotImplementedError, match="loss_scale"):
+        trainer.train()
+
+
+def test_logits_of_some_positions_are_refused_for_losses_that_read_numbers(tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path, cls=Seq2SeqTrainer)
+    swift.attach(trainer, "ntil")
+    trainer.args.use_logits_to_keep = None
+    with pytest.raises(NotImplementedError, match="expected logits of all, without logits_to_keep"):
+        trainer.train()
+
+
+@pytest.fixture
+def swift_package(monkeypatch, tiny, tmp_path) -> SimpleNamespace:
+    """Stand in for ms-swift: its pipeline builds a trainer of its arguments, and its command reads a YAML as arguments."""
+    found = SimpleNamespace(trainer=None, argv=None, use_ray=False, torchrun=None)
+
+    class Pipeline:
+        def __init__(self, argv: list[str]) -> None:
+            found.argv, self.args = argv, SimpleNamespace(use_ray=found.use_ray)
+
+        def main(self) -> Any:
+            found.trainer = trainer_for(tiny, tmp_path, 4, Seq2SeqTrainer)
+            return self.train(found.trainer)
+
+        def train(self, trainer: Trainer) -> Any:
+            return trainer.train()
+
+    def parse_yaml_args(argv: list[str]) -> None:
+        if argv and argv[0] == "config.yaml":
+            argv[:1] = ["--model", "tiny", "--numerate", '{"loss": "ntil", "settings": {"alpha": 0.7}}', "--lr", "1"]
+
+    stand_in(monkeypatch, "swift.pipelines.train.sft", SwiftSft=Pipeline)
+    stand_in(monkeypatch, "swift.cli.main", parse_yaml_args=parse_yaml_args, get_torchrun_args=lambda: found.torchrun)
+    return found
+
+
+def test_ms_swift_reads_its_command_line(swift_package, tiny, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["swift.py", "sft", "config.yaml"])
+    swift.main()
+    assert swift_package.argv == ["--model", "tiny", "--lr", "1"]
+    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
+    assert_same(grads_of(swift_package.trainer), whole(tiny, nm.NTILLoss(vocab, alpha=0.7), 0.3, "numeric"))
+    swift_package.torchrun = ["--nproc_per_node", "2"]
+    started: list[list[str]] = []
+    monkeypatch.setattr(swift.subprocess, "run", lambda command, **_: started.append(command) or SimpleNamespace(returncode=0))
+    with pytest.raises(SystemExit):
+        swift.main()
+    assert started[0][1:7] == ["-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "numerate.integrations.swift"]
+    assert started[0][7:10] == ["sft", "--model", "tiny"]
+
+
+def test_a_wrong_command_line_of_ms_swift_is_an_error(swift_package, monkeypatch):
+    for wrong in ([], ["rlhf", "config.yaml"]):
+        monkeypatch.setattr(sys, "argv", ["swift.py", *wrong])
+        with pytest.raises(SystemExit, match="sft config.yaml"):
+            swift.main()
+    with pytest.raises(ValueError, match="no section `numerate`"):
+        swift.train("sft", ["--model", "tiny"])
+    with pytest.raises(TypeError, match="'smmd': expected keys"):
+        swift.train("sft", ["--numerate", "smmd"])
+    with pytest.raises(ValueError, match=r"soft=0.05 is not supported with ms-swift"):
+        swift.train("sft", ["--numerate", '{"soft": 0.05}'])
+    swift_package.use_ray = True
+    with pytest.raises(NotImplementedError, match="use_ray"):
+        swift.train("sft", ["--numerate", '{"loss": "smmd"}'])
+
+
 # Unsloth
 
 
+@pytest.mark.parametrize("normalize", ["numeric", "tokens"])
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_unsloths_loss_is_right_for_the_whole_step(tiny, tmp_path, monkeypatch, accumulation):
-    stand_in(monkeypatch, "unsloth", FastLanguageModel=object)
-    stand_in(monkeypatch, "trl", SFTConfig=object, SFTTrainer=object)
-    if find_spec("datasets") is None:
-        stand_in(monkeypatch, "datasets", load_dataset=None)
-    unsloth = recipe_of("unsloth_train", monkeypatch)
+def test_unsloth_counts_the_whole_step(tiny, tmp_path, accumulation, normalize):
     trainer = trainer_for(tiny, tmp_path, accumulation)
-    trainer.compute_loss_func = unsloth.numeric_loss(trainer.processing_class, "ntil", weight=0.5, alpha=0.7)
-    trainer.train()
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
-    assert_same(grads_of(trainer), whole(tiny, nm.NTILLoss(vocab, alpha=0.7), 0.5, "tokens"))
+    loss = nm.NTILLoss(vocab, alpha=0.7)
+    unsloth.attach(trainer, nm.NumericObjective(loss, weight=0.5, normalize=normalize))
+    trainer.train()
+    assert_same(grads_of(trainer), whole(tiny, loss, 0.5, normalize))
+    assert "numeric/overrun" in trainer.state.log_history[0]
+
+
+def test_unsloth_trains_on_soft_labels_as_attach_does(tiny, tmp_path):
+    ways = {}
+    for name, attach in {"logits": unsloth.attach, "attach": nm.attach}.items():
+        trainer = trainer_for(tiny, tmp_path / name, 4)
+        attach(trainer, "smmd", soft=0.1, seed=1)
+        trainer.train()
+        ways[name] = grads_of(trainer)
+    assert_same(ways["logits"], ways["attach"])
+
+
+@pytest.mark.parametrize("name", ["smmd", "ntil"])
+def test_packed_rows_are_as_separate_ones(tiny, tmp_path, name):
+    """As Unsloth and ms-swift pack them: one row, with ``position_ids`` that start at each document."""
+    tokenizer = tiny.tokenizer()
+    rows = tiny.examples(tokenizer, 8)
+    gradients = []
+    for packed in (False, True):
+        trainer = trainer_for(tiny, tmp_path / str(packed), 2)
+        trainer.data_collator = DataCollatorWithFlattening() if packed else DataCollatorForSeq2Seq(tokenizer)
+        trainer.model.set_attn_implementation("eager")
+        trainer.train_dataset = [{"input_ids": [*row["input_ids"]], "labels": [-100, *row["input_ids"][1:]]} for row in rows]
+        unsloth.attach(trainer, name)
+        trainer.train()
+        gradients.append(grads_of(trainer))
+    assert_same(*gradients)
+
+
+def test_unsloth_refuses_what_it_cannot_do(tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path)
+    trainer.compute_loss_func = lambda *args, **kwargs: None
+    with pytest.raises(ValueError, match="has a compute_loss_func"):
+        unsloth.attach(trainer, "smmd")
+    trainer = trainer_for(tiny, tmp_path)
+    unsloth.attach(trainer, "smmd")
+    with pytest.raises(NotImplementedError, match="router_logits"):
+        trainer.compute_loss_func({"logits": None, "router_logits": None}, torch.zeros(1, 1))
+    with pytest.raises(ValueError, match="labels=None"):
+        trainer.compute_loss_func({"logits": None}, None)
+    with pytest.raises(TypeError, match="wieght"):
+        unsloth.attach(trainer_for(tiny, tmp_path), "smmd", wieght=1)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from tests.samples import BATCHES, VOCABS
 from torch import Tensor, nn
 
-from numerate import LOSSES, NumericObjective
+from numerate import LOSSES, NumericObjective, NumericVocab
 from numerate.integrations import nemo
 
 VOCAB, LABELS = VOCABS["chunks"], BATCHES["chunks"]
@@ -49,7 +49,7 @@ def tokenizer_of_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``org/model`` have a tokenizer of the vocabulary."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", {"org/model": "its tokenizer"}.__getitem__)
-    monkeypatch.setattr(nemo.NumericVocab, "from_tokenizer", {"its tokenizer": VOCAB}.__getitem__)
+    monkeypatch.setattr(NumericVocab, "from_tokenizer", lambda tokenizer, **_: {"its tokenizer": VOCAB}[tokenizer])
 
 
 def recipe(loss_fn: nn.Module, logits: Tensor, processes: int = 2) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ def test_a_mask_leaves_positions_out(automodel) -> None:
 
 def test_a_yaml_says_it_all(automodel, monkeypatch) -> None:
     tokenizer_of_model(monkeypatch)
-    made: Any = nemo.build_loss("org/model", numeric_loss="ntil", weight=0.5, settings={"alpha": 0.7}, whole_sequences=True)
+    made: Any = nemo.build_loss("org/model", loss="ntil", weight=0.5, settings={"alpha": 0.7}, whole_sequences=True)
     objective = NumericObjective(LOSSES["ntil"](VOCAB, alpha=0.7), weight=0.5, normalize="tokens")
     truth = objective(LOGITS, LABELS)
     assert torch.isclose(made(LOGITS, LABELS, num_label_tokens=int(truth.num_items)), truth.loss, rtol=1e-12)
@@ -98,7 +98,7 @@ def test_what_is_refused(automodel) -> None:
     with pytest.raises(TypeError, match="expected a NumericObjective"):
         nemo.loss_of(LOSSES["smmd"](VOCAB))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="smd"):
-        nemo.build_loss("org/model", numeric_loss="smd")
+        nemo.build_loss("org/model", loss="smd")
 
 
 def test_nemos_loader_takes_the_yaml(monkeypatch, tmp_path) -> None:

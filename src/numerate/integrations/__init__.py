@@ -20,6 +20,19 @@ if TYPE_CHECKING:
         trl,
     )
 
-__all__ = ["axolotl", "counts", "lightning", "llamafactory", "loop", "megatron", "nemo", "torchtitan", "transformers", "trl"]
+__all__ = [
+    "axolotl",
+    "counts",
+    "lightning",
+    "llamafactory",
+    "loop",
+    "megatron",
+    "nemo",
+    "swift",
+    "torchtitan",
+    "transformers",
+    "trl",
+    "unsloth",
+]
 __dir__ = public_dir(globals())
 __getattr__ = on_first_use(globals(), {})

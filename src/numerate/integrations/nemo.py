@@ -5,7 +5,7 @@ In the YAML::
     loss_fn:
       _target_: numerate.integrations.nemo.build_loss
       tokenizer: Qwen/Qwen3-0.6B
-      numeric_loss: smmd
+      loss: smmd
       weight: 0.3
 
 The loss takes logits, as ``MaskedCrossEntropy`` does, and divides by ``num_label_tokens``, the label tokens of the step.
@@ -21,11 +21,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from numerate.checks import check_choice, public_dir
+from numerate.checks import public_dir
+from numerate.integrations.section import Section
 from numerate.integrations.step import check_objective, reads_complete_numbers
-from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
-from numerate.vocab import NumericVocab
 
 __all__ = ["build_loss", "loss_of"]
 __dir__ = public_dir(globals())
@@ -33,7 +32,7 @@ __dir__ = public_dir(globals())
 
 def build_loss(
     tokenizer: str,
-    numeric_loss: str = "smmd",
+    loss: str = "smmd",
     weight: float = 0.3,
     settings: Mapping[str, Any] | None = None,
     *,
@@ -44,18 +43,18 @@ def build_loss(
 
     Args:
         tokenizer: name or folder of the model's tokenizer, for ``AutoTokenizer``.
-        numeric_loss: a name of ``numerate.LOSSES``.
+        loss: a name of ``numerate.LOSSES``.
         weight: of the numeric term.
         settings: of the loss, such as ``sigma``.
         label_smoothing: of the cross-entropy.
         whole_sequences: as for :func:`loss_of`.
     """
-    check_choice("numeric_loss", numeric_loss, tuple(LOSSES))
+    section = Section(loss, weight, "tokens", dict(settings or {}))
     from transformers import AutoTokenizer
 
-    vocab = NumericVocab.from_tokenizer(AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False))
-    loss = LOSSES[numeric_loss](vocab, **dict(settings or {}))
-    objective = NumericObjective(loss, weight=weight, normalize="tokens", label_smoothing=label_smoothing)
+    objective = section.objective(
+        AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), label_smoothing=label_smoothing
+    )
     return loss_of(objective, whole_sequences=whole_sequences)
 
 

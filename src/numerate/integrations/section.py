@@ -15,7 +15,7 @@ numerate:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,8 @@ class Section:
                     f"labels: leave {name} out."
                 )
 
-    def attach(self, trainer: Any) -> Attachment:
-        """Attach to a trainer of the Hugging Face family."""
+    def attach(self, trainer: Any, by: Callable[..., Attachment] = attach) -> Attachment:
+        """Attach to a trainer of the Hugging Face family; ``by`` another function than :func:`numerate.attach`."""
         tokenizer = tokenizer_of(trainer.processing_class, trainer.data_collator)
         loss = None if self.loss is None else self.objective(tokenizer)
-        return attach(trainer, loss, soft=self.soft, numbers=self.numbers, tokenizer=tokenizer, format=self.format)
+        return by(trainer, loss, soft=self.soft, numbers=self.numbers, tokenizer=tokenizer, format=self.format)

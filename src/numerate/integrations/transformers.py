@@ -8,7 +8,7 @@ vision-language models and encoder-decoders. Model and head are changed only whi
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -85,11 +85,7 @@ def compute_loss_func(
     def compute(outputs: ModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         if labels is None:
             raise ValueError(f"labels=None: {_NO_LABELS}")
-        if router := [name for name in outputs if "router" in name or "aux_loss" in name or "z_loss" in name]:
-            raise NotImplementedError(
-                f"the model returns {', '.join(router)}, for a loss that would be left out here: expected no router loss; use "
-                "attach(trainer, objective), or set output_router_logits=False in the model's configuration."
-            )
+        refuse_router(outputs)
         logits = outputs["logits"]
         present = labels != objective.ignore_index
         # The Trainer counts the first label of each row for some models and not for others, by the names of their classes.
@@ -115,6 +111,15 @@ def compute_loss_func(
     return compute
 
 
+def refuse_router(outputs: Iterable[str]) -> None:
+    """Raise for a model that returns what a router's loss is computed from: a function of its logits leaves that loss out."""
+    if router := [name for name in outputs if "router" in name or "aux_loss" in name or "z_loss" in name]:
+        raise NotImplementedError(
+            f"the model returns {', '.join(router)}, for a loss that would be left out here: expected no router loss; use "
+            "attach(trainer, objective), or set output_router_logits=False in the model's configuration."
+        )
+
+
 class TrainerAttachment(Attachment):
     """A transformers Trainer that trains with what was asked for."""
 
@@ -134,7 +139,7 @@ class TrainerAttachment(Attachment):
     def _change_trainer(self, trainer: Trainer) -> None:
         refuse_split_sequences(self.objective, split_over("cp", trainer), split_over("sp", trainer))
         self.ignore_index = self.objective.ignore_index  # of the dataset's labels; models know only IGNORE_INDEX
-        self.objective = _adapted(self.objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
+        self.objective = adapted(self.objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
         self._model_loss: ModelLoss | None = None
         self._bind()
         self._counts: StepCounts | None = None  # of the current step
@@ -258,7 +263,7 @@ class TrainerAttachment(Attachment):
         return {**batch, **{name: batch[name].masked_fill(batch[name] == self.ignore_index, IGNORE_INDEX) for name in names}}
 
 
-def _adapted(objective: NumericObjective, smoothing: float) -> NumericObjective:
+def adapted(objective: NumericObjective, smoothing: float) -> NumericObjective:
     """Return the objective with the trainer's label smoothing and the models' ``IGNORE_INDEX``.
 
     Where something changes it is a copy that shares the buffers: the caller's objective is left alone.
