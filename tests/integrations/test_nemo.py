@@ -48,7 +48,7 @@ def objective_of(name: str, **options: Any) -> NumericObjective:
 def tokenizer_of_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``org/model`` have a tokenizer of the vocabulary."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", {"org/model": "its tokenizer"}.__getitem__)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name, **_: {"org/model": "its tokenizer"}[name])
     monkeypatch.setattr(NumericVocab, "from_tokenizer", lambda tokenizer, **_: {"its tokenizer": VOCAB}[tokenizer])
 
 

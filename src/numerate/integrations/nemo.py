@@ -52,9 +52,8 @@ def build_loss(
     section = Section(loss, weight, "tokens", dict(settings or {}))
     from transformers import AutoTokenizer
 
-    objective = section.objective(
-        AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), label_smoothing=label_smoothing
-    )
+    made = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    objective = section.objective(made, label_smoothing=label_smoothing)
     return loss_of(objective, whole_sequences=whole_sequences)
 
 
