@@ -47,7 +47,7 @@ def _classes() -> dict[str, type]:
     base: Any = import_module("axolotl.integrations.base").BasePlugin
     pydantic: Any = import_module("pydantic")
 
-    class Plugin(base):  # type: ignore[misc]
+    class NumericPlugin(base):  # type: ignore[misc]
         """Attaches what the section ``numerate`` says to the trainer."""
 
         def get_input_args(self) -> str:
@@ -69,4 +69,4 @@ def _classes() -> dict[str, type]:
 
     checked = pydantic.BeforeValidator(_section)
     args = pydantic.create_model("NumericArgs", __module__=__name__, numerate=(Annotated[dict[str, Any], checked], ...))
-    return {"NumericPlugin": Plugin, "NumericArgs": args}
+    return {"NumericPlugin": NumericPlugin, "NumericArgs": args}

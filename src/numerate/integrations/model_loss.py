@@ -147,7 +147,8 @@ class ModelLoss:
         if logits is None:
             raise NotImplementedError(
                 f"{self._name} computes its loss by itself and gives no logits (patched, by Liger or Unsloth?): expected its own "
-                "forward, which returns a mapping with loss and logits; leave out the patch of its cross-entropy."
+                "forward, which returns a mapping with loss and logits; leave out the patch of its cross-entropy, or use "
+                "numerate.integrations.unsloth.attach with Unsloth."
             )
         if own is None:
             raise NotImplementedError(f"{self._name} returns no loss for labels: expected one, to find how it aligns them.")

@@ -90,7 +90,7 @@ class NumericForward:
         if term is None:
             raise NotImplementedError(
                 f"SFTTrainer of trl {version('trl')} computed its loss without calling model(fused_lm_head=True): expected that, "
-                f"as in {_TESTED}; install one of these."
+                f"as in {_TESTED}; install one of these, or, with Unsloth, use numerate.integrations.unsloth.attach."
             )
         return term
 
