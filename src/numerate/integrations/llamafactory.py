@@ -46,7 +46,7 @@ def train(args: Mapping[str, Any]) -> None:
         if args.get(name):
             raise ValueError(f"{name} {reason}: expected no {name}; leave it out.")
     workflow = import_module(f"llamafactory.train.{stage}.workflow")
-    plain = getattr(workflow, _TRAINERS[stage])
+    plain: Any = getattr(workflow, _TRAINERS[stage])
     callback: Any = _callback()
 
     class NumericTrainer(plain):  # type: ignore[misc]

@@ -110,9 +110,12 @@ class LogitsAttachment(Attachment):
             self._left, self._first = max(self._left - 1, 0), False
         else:
             self._evaluation.add_batch(out, counts, positions, self.objective, 0.0)
-        if not self._will_be_multiplied(num_items_in_batch):  # by what the average over processes divides by
-            return out.loss * (trainer.accelerator.num_processes // trainer.get_tp_size())
-        return out.loss
+        # The average over processes divides by their number.
+        missing = (
+            1 if self._will_be_multiplied(num_items_in_batch) else trainer.accelerator.num_processes // trainer.get_tp_size()
+        )
+        loss: Tensor = out.loss * missing
+        return loss
 
     def _will_be_multiplied(self, num_items_in_batch: Any) -> bool:
         """Return whether the trainer multiplies the loss by the number of processes."""
