@@ -6,6 +6,7 @@ and unsloth 2026.10.9; the trainers here are real. Where a framework is installe
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -457,3 +458,101 @@ def test_unsloth_refuses_what_it_cannot_do(tiny, tmp_path):
         trainer.compute_loss_func({"logits": None}, None)
     with pytest.raises(TypeError, match="wieght"):
         unsloth.attach(trainer_for(tiny, tmp_path), "smmd", wieght=1)
+
+
+# The frameworks themselves, where they are installed
+
+
+def test_axolotls_schema_takes_the_section(monkeypatch):
+    base: Any = pytest.importorskip("axolotl.integrations.base", reason="axolotl is not installed")
+    from axolotl.integrations.config import merge_input_args
+
+    axolotl._classes.cache_clear()
+    monkeypatch.setattr(base.PluginManager, "_instance", None)
+    manager = base.PluginManager.get_instance()
+    manager.register("numerate.integrations.axolotl.NumericPlugin")
+    assert isinstance(manager.plugins["numerate.integrations.axolotl.NumericPlugin"], base.BasePlugin)
+    _, schema = merge_input_args()
+    assert schema.model_fields["numerate"].is_required()
+
+
+def saved_model(folder: Path) -> Path:
+    """Write a tiny model of chats, and sums to train it on."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "\n", *map(chr, range(32, 127))]
+    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("(?m)."), "isolated")
+    special = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"eos_token_id": 2, "pad_token_id": 0, "bos_token_id": None}
+    config = Qwen2Config(vocab_size=len(tokens), num_key_value_heads=2, tie_word_embeddings=False, **sizes, **ids)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    rows = [{"instruction": f"{a}+{a * a}=", "input": "", "output": f"{a + a * a}" * (1 + a % 3)} for a in range(8, 16)]
+    (folder / "sums.json").write_text(json.dumps(rows), encoding="utf-8")
+    (folder / "dataset_info.json").write_text(json.dumps({"sums": {"file_name": "sums.json"}}), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def attached_trainers(monkeypatch) -> list[Trainer]:
+    """The trainers that a framework builds, with a callback that keeps their gradients."""
+    found, plain = [], Section.attach
+
+    def attach(section: Section, trainer: Trainer, **options: Any) -> Any:
+        trainer.add_callback(Collect())
+        found.append(trainer)
+        return plain(section, trainer, **options)
+
+    monkeypatch.setattr(Section, "attach", attach)
+    return found
+
+
+def assert_plain(trainer: Trainer, folder: Path, weight: float) -> None:
+    """Compare the gradients of the first step with the plain formula, on the batches of the framework."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    batches = [*trainer.get_train_dataloader()]
+    assert len(batches) == 4
+    loss = nm.NTILLoss(nm.NumericVocab.from_tokenizer(AutoTokenizer.from_pretrained(folder)), alpha=0.7)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    labels = [batch["labels"][:, 1:] for batch in batches]
+    num_items, num_units = sum(int((part != -100).sum()) for part in labels), sum(loss.count(part) for part in labels)
+    assert num_units > 0
+    for batch, part in zip(batches, labels, strict=True):
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+        ce = F.cross_entropy(logits.flatten(0, 1), part.flatten(), reduction="sum")
+        (ce / num_items + weight * loss(logits, part, reduction="sum") / num_units).backward()
+    truth, found = {name: p.grad for name, p in model.named_parameters()}, grads_of(trainer)
+    largest = max(grad.abs().max() for grad in truth.values())
+    for name, grad in truth.items():
+        assert (found[name] - grad).abs().max() <= 1e-4 * largest, name
+
+
+@pytest.mark.filterwarnings("default")
+def test_ms_swift_itself_trains_with_the_section(tmp_path, attached_trainers):
+    pytest.importorskip("swift.pipelines.train.sft", reason="ms-swift is not installed")
+    folder = saved_model(tmp_path)
+    section = json.dumps({"loss": "ntil", "weight": 0.5, "settings": {"alpha": 0.7}})
+    given = {"model": folder, "model_type": "qwen2", "template": "qwen2_5", "tuner_type": "full", "dataset": folder / "sums.json"}
+    given |= {"output_dir": tmp_path / "run", "torch_dtype": "float32", "max_steps": 1, "per_device_train_batch_size": 2}
+    given |= {"gradient_accumulation_steps": 4, "logging_steps": 1, "save_strategy": "no", "use_cpu": True, "report_to": "none"}
+    given |= {"split_dataset_ratio": 0, "dataset_shuffle": False, "train_dataloader_shuffle": False, "max_grad_norm": 0}
+    given |= {"dataset_num_proc": 1, "dataloader_num_workers": 0, "check_model": False, "numerate": section}
+    swift.train("sft", [text for name, value in given.items() for text in (f"--{name}", str(value))])
+    assert_plain(attached_trainers[0], folder, 0.5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_llamafactory_itself_trains_with_the_section(tmp_path, attached_trainers):
+    pytest.importorskip("llamafactory.train.tuner", reason="llamafactory is not installed")
+    folder = saved_model(tmp_path)
+    given = {"stage": "sft", "do_train": True, "model_name_or_path": str(folder), "finetuning_type": "full", "template": "qwen"}
+    given |= {"dataset_dir": str(folder), "dataset": "sums", "cutoff_len": 256, "output_dir": str(tmp_path / "run")}
+    given |= {"max_steps": 1, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "logging_steps": 1}
+    given |= {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_shuffling": True, "max_grad_norm": 0.0}
+    llamafactory.train(given | {"numerate": {"loss": "ntil", "weight": 0.5, "settings": {"alpha": 0.7}}})
+    assert_plain(attached_trainers[0], folder, 0.5)
