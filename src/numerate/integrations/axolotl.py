@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from numerate.checks import public_dir
 from numerate.integrations.section import Section
 
-__all__ = ["NumericPlugin"]
+__all__: list[str] = []  # NumericPlugin exists where axolotl does
 __dir__ = public_dir(globals())
 
 _FUSED = ("cut_cross_entropy", "chunked_cross_entropy", "liger_cross_entropy", "liger_fused_linear_cross_entropy")
-
-if TYPE_CHECKING:
-    NumericPlugin: type
 
 
 def __getattr__(name: str) -> Any:
