@@ -32,9 +32,10 @@ from numerate.integrations.alignment import (
 )
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
-from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers, split_over
+from numerate.integrations.split_sequences import fields_of_part, split_over, whole_labels
+from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
-from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective import CutSequence, NumericObjective, ObjectiveOutput
 from numerate.objective.no_loss import NoLoss
 
 
@@ -45,6 +46,7 @@ class ForwardPass:
     batch: Batch  # with the fields that the model does not see
     counts: StepCounts  # of the optimizer step
     step: list[Batch]  # the batches that were counted; needed until labels are checked
+    cut: CutSequence | None = None  # how the sequences of the batch are cut over processes
     repeated: Tensor | None = None  # [B], mask of rows to ignore
     training: bool = False
     with_overrun: bool = False  # whether to compute ``numeric/overrun``
@@ -73,10 +75,14 @@ class ModelLoss:
     def _name(self) -> str:
         return type(self.model).__name__
 
-    def count(self, batches: list[Batch]) -> StepCounts:
-        """Count the batches of a step, over all processes."""
-        copies = self.trainer.get_tp_size() * split_over("cp", self.trainer)
-        return StepCounts.of(self.objective, batches, shift=self.shift).over(self.trainer.accelerator, copies)
+    def count(self, batches: list[Batch], cut: CutSequence | None = None) -> StepCounts:
+        """Count the batches of a step, over all processes; ``cut``: how their sequences are cut, if they are."""
+        accelerator = self.trainer.accelerator
+        shift, copies = self.shift, split_over("cp", self.trainer)
+        if cut is not None:
+            batches, copies = [whole_labels(batch, cut, accelerator.device) for batch in batches], cut.count
+        shift = shift or copies > 1  # trainers shift labels before they cut them
+        return StepCounts.of(self.objective, batches, shift=shift).over(accelerator, self.trainer.get_tp_size() * copies)
 
     def run(self, model: nn.Module, forward: ForwardPass) -> tuple[Any, Tensor]:
         """Call the (wrapped) model; return its outputs and what it adds to its cross-entropy. Fills ``forward.output``."""
@@ -181,6 +187,7 @@ class ModelLoss:
                 f"{self._name} computes more than one cross-entropy of its vocabulary in one forward: expected one; use "
                 "objective(logits, labels) in a loss of your own."
             )
+        cut = forward.cut
         forward.deferred_in_vain = self._head is not None and self._head.read_without_grad
         labels = labels_of(forward.batch)
         targets = targets.to(logits.device)
@@ -210,10 +217,11 @@ class ModelLoss:
         options = {
             "num_items": forward.counts.num_items,
             "num_units": forward.counts.num_units,
-            **fields_of(forward.batch, targets, shift=shift),
+            **(fields_of(forward.batch, targets, shift=shift) if cut is None else fields_of_part(forward.batch, cut)),
+            "cut": cut,
             "with_mass": not isinstance(self.objective.numeric_loss, NoLoss),
             # Where sequences are joined or split, it is not known which label follows which.
-            "with_overrun": forward.with_overrun and not joined and split_over("cp", self.trainer) == 1,
+            "with_overrun": forward.with_overrun and not joined and cut is None,
         }
         if isinstance(logits, LazyLogits):
             forward.output = logits.objective(self.objective, targets, **options)
@@ -254,6 +262,13 @@ class ModelLoss:
         forward = self._pass
         assert forward is not None
         if "shift_labels" in forward.batch:  # they are the targets
+            given = forward.batch["shift_labels"].to(targets.device)
+            if forward.cut is not None and sum(self._over_processes([float(not torch.equal(targets, given))])):
+                raise NotImplementedError(
+                    f"{self._name} aligns labels by itself, and the label of the last position of a part of a sequence is in the "
+                    f"next part, on another of {forward.cut.count} processes: expected a model that passes shift_labels to its "
+                    "loss function; use data parallelism (DDP, FSDP2)."
+                )
             self.checked = True
             return
         fits = [_fits(targets, labels, shift=shift) for shift in (True, False)]

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from numerate.integrations.fields import Batch, aligned, has_fields
+from numerate.integrations.fields import Batch, aligned
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
@@ -90,10 +90,13 @@ def check_gradient(loss: Tensor) -> None:
         )
 
 
-def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
-    """Return the mask ``[B]`` of rows that fill up the last evaluation batch, so that all processes have as many."""
+def repeated_rows(labels: Tensor, accelerator: Any, copies: int) -> Tensor | None:
+    """Return the mask ``[B]`` of rows that fill up the last evaluation batch, so that all processes have as many.
+
+    ``copies`` processes that follow each other share each batch.
+    """
     state = accelerator.gradient_state
-    if accelerator.num_processes == 1:
+    if accelerator.num_processes == copies:
         return None
     shard: Any = getattr(state.active_dataloader, "dataset", None)
     if type(shard).__name__ == "IterableDatasetShard" and not shard.drop_last:
@@ -105,15 +108,15 @@ def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
     if not state.end_of_dataloader or state.remainder <= 0:
         return None
     rows = labels.shape[0]
-    repeated: Tensor = torch.arange(rows, device=labels.device) + accelerator.process_index * rows >= state.remainder
+    repeated: Tensor = torch.arange(rows, device=labels.device) + accelerator.process_index // copies * rows >= state.remainder
     return repeated
 
 
-def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
+def without_repeats(batch: Batch, accelerator: Any, copies: int) -> dict[str, Any]:
     """Return an evaluation batch with the labels of repeated rows ignored."""
     batch = dict(batch)
     for name in batch.keys() & {"labels", "shift_labels"}:
-        repeated = repeated_rows(batch[name], accelerator)
+        repeated = repeated_rows(batch[name], accelerator, copies)
         if repeated is not None:
             batch[name] = batch[name].masked_fill(repeated.view(-1, *[1] * (batch[name].dim() - 1)), IGNORE_INDEX)
     return batch
@@ -221,35 +224,3 @@ def will_be_logged(trainer: Any) -> bool:
 def reads_complete_numbers(loss: NumericLoss) -> bool:
     """Return whether the loss depends on more than one token at a time."""
     return loss.level == "number" or loss.places != "uniform"
-
-
-def split_over(kind: Literal["cp", "sp"], trainer: Any) -> int:
-    """Return over how many processes a trainer splits each sequence; one of transformers 4 leaves that to accelerate."""
-    own = getattr(trainer, f"get_{kind}_size", None)
-    if own is not None:
-        return int(own())
-    return getattr(getattr(trainer.accelerator, "parallelism_config", None), f"{kind}_size", 1) or 1
-
-
-def refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: int) -> None:
-    """Raise if sequences are split over processes in a way that cuts numbers or miscounts them."""
-    name = type(objective.numeric_loss).__name__
-    if sp_size > 1:
-        raise NotImplementedError(
-            f"sequence parallelism over {sp_size} processes averages losses in a way that does not fit {name}: expected whole "
-            "sequences; use data parallelism (DDP, FSDP2) instead."
-        )
-    if cp_size > 1 and reads_complete_numbers(objective.numeric_loss):
-        raise NotImplementedError(
-            f"context parallelism over {cp_size} processes cuts sequences, and the numbers in them, but {name} reads complete "
-            "numbers: expected whole sequences; use a token-level loss such as SMMDLoss, or data parallelism (DDP, FSDP2)."
-        )
-
-
-def refuse_split_fields(batch: Batch, cp_size: int) -> None:
-    """Raise for soft targets and weights of sequences that are split over processes: they belong to positions of the whole."""
-    if cp_size > 1 and has_fields(batch):
-        raise NotImplementedError(
-            f"context parallelism over {cp_size} processes cuts sequences, and the batch has soft targets or weights, which "
-            "belong to positions of whole sequences: expected data parallelism (DDP, FSDP2), or a batch without these fields."
-        )

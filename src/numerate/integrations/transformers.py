@@ -26,20 +26,19 @@ from numerate.integrations.fields import Batch, labels_of, without_fields
 from numerate.integrations.hugging_face import attach
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.model_loss import ForwardPass, ModelLoss
+from numerate.integrations.split_sequences import cut_of, refuse_split, split_over
 from numerate.integrations.step import (
     StepCounts,
     check_gradient,
     check_objective,
     numeric_positions,
-    refuse_split_fields,
-    refuse_split_sequences,
     repeated_rows,
-    split_over,
     without_repeats,
 )
 from numerate.labels import IGNORE_INDEX
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.targets import SoftCollator
+from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import TokenColumn
 
 __all__ = ["Attachment", "attach", "compute_loss_func", "shifts_labels"]
@@ -137,7 +136,7 @@ class TrainerAttachment(Attachment):
         return sequence
 
     def _change_trainer(self, trainer: Trainer) -> None:
-        refuse_split_sequences(self.objective, split_over("cp", trainer), split_over("sp", trainer))
+        refuse_split(self.objective, trainer, soft=self.soft is not None)
         self.ignore_index = self.objective.ignore_index  # of the dataset's labels; models know only IGNORE_INDEX
         self.objective = adapted(self.objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
         self._model_loss: ModelLoss | None = None
@@ -193,7 +192,9 @@ class TrainerAttachment(Attachment):
     def _count_step(self, batches: list[Any]) -> None:
         model_loss = self._bind()
         step: list[Batch] = [self._readable(batch) for batch in batches]
-        self._counts = model_loss.count(step) if step else None
+        # Context parallelism cuts a batch later, in its forward pass.
+        cut = cut_of(self.trainer, step[0], training=True) if step and split_over("sp", self.trainer) > 1 else None
+        self._counts = model_loss.count(step, cut) if step else None
         self._batches = [] if model_loss.checked else step
 
     def _compute_loss(
@@ -204,14 +205,17 @@ class TrainerAttachment(Attachment):
         training = model_loss.model.training and torch.is_grad_enabled()
         in_step = training and self._left > 0
         inputs = self._readable(inputs)
+        cut = cut_of(trainer, inputs, training=model_loss.model.training)
         if in_step:
             assert self._counts is not None
-            forward = ForwardPass(inputs, self._counts, self._batches, training=True, with_overrun=self._logged)
+            forward = ForwardPass(inputs, self._counts, self._batches, cut, training=True, with_overrun=self._logged)
             self._left -= 1
         else:
-            counted = inputs if training else without_repeats(inputs, trainer.accelerator)
-            forward = ForwardPass(inputs, model_loss.count([counted]), [counted], training=training, with_overrun=not training)
-            forward.repeated = None if training else repeated_rows(labels_of(inputs), trainer.accelerator)
+            copies = trainer.get_tp_size() * split_over("cp", trainer)
+            counted = inputs if training else without_repeats(inputs, trainer.accelerator, copies)
+            counts = model_loss.count([counted], cut)
+            forward = ForwardPass(inputs, counts, [counted], cut, training=training, with_overrun=not training)
+            forward.repeated = None if training else repeated_rows(labels_of(inputs), trainer.accelerator, copies)
         outputs, extra = model_loss.run(model, forward)
         out = forward.output
         assert out is not None and forward.targets is not None
@@ -229,6 +233,8 @@ class TrainerAttachment(Attachment):
         loss = loss + extra / steps
         if training and self._will_be_divided(num_items_in_batch):
             loss = loss * steps
+        if cut is not None and split_over("sp", trainer) > 1:  # gradients are summed over the parts; the log is a mean
+            loss = loss.detach() + (loss - loss.detach()) / cut.count
         return (loss, outputs) if return_outputs else loss
 
     def _prediction_step(self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, **kwargs: Any) -> Any:
@@ -256,11 +262,10 @@ class TrainerAttachment(Attachment):
         """Return a batch whose ignored labels are ``IGNORE_INDEX``, as models expect."""
         if "labels" not in batch and "shift_labels" not in batch:
             raise ValueError(f"a batch has {', '.join(batch)} and no labels: {_NO_LABELS}")
-        refuse_split_fields(batch, split_over("cp", self.trainer))
-        if self.ignore_index == IGNORE_INDEX:
-            return dict(batch)
-        names = batch.keys() & {"labels", "shift_labels"}
-        return {**batch, **{name: batch[name].masked_fill(batch[name] == self.ignore_index, IGNORE_INDEX) for name in names}}
+        refuse_split(self.objective, self.trainer, soft=not set(SOFT_FIELDS).isdisjoint(batch))
+        names = batch.keys() & {"labels", "shift_labels"} if self.ignore_index != IGNORE_INDEX else ()
+        batch = {**batch, **{name: batch[name].masked_fill(batch[name] == self.ignore_index, IGNORE_INDEX) for name in names}}
+        return {"labels": batch["shift_labels"], **batch} if "labels" not in batch else batch  # models need them to compute a loss
 
 
 def adapted(objective: NumericObjective, smoothing: float) -> NumericObjective:

@@ -20,13 +20,12 @@ from numerate.integrations.asked import Asked
 from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
+from numerate.integrations.split_sequences import split_over
 from numerate.integrations.step import (
     StepCounts,
     check_gradient,
     check_objective,
-    refuse_split_fields,
-    refuse_split_sequences,
-    split_over,
+    reads_complete_numbers,
     without_repeats,
 )
 from numerate.integrations.trl_forward import NumericCausalLMOutput, NumericForward
@@ -66,7 +65,7 @@ class SFTAttachment(Attachment):
                 "compute_loss_func and label smoothing need the logits of a second forward pass, which this trainer does not "
                 "run: expected neither; use attach with a transformers Trainer."
             )
-        refuse_split_sequences(objective, split_over("cp", trainer), split_over("sp", trainer))
+        _refuse_split_sequences(objective, split_over("cp", trainer), split_over("sp", trainer))
         self.objective = objective.to(trainer.args.device)
         self._counts: StepCounts | None = None  # of the current step
         # TRL's loss divides by the tokens of the whole step if it gets them; some vision models declare that they do not.
@@ -83,10 +82,12 @@ class SFTAttachment(Attachment):
 
     def _count(self, batches: list[Batch]) -> StepCounts:
         trainer = self.trainer
-        copies = trainer.get_tp_size() * split_over("cp", trainer)
-        return StepCounts.of(self.objective, batches, shift=not _has_virtual_tokens(trainer.model)).over(
-            trainer.accelerator, copies
-        )
+        shift = not _has_virtual_tokens(trainer.model)
+        return StepCounts.of(self.objective, batches, shift=shift).over(trainer.accelerator, self._copies())
+
+    def _copies(self) -> int:
+        """Return how many processes share each batch."""
+        return int(self.trainer.get_tp_size()) * split_over("cp", self.trainer)
 
     def _compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -96,11 +97,11 @@ class SFTAttachment(Attachment):
         training = trainer.model.training and torch.is_grad_enabled()
         in_step = training and self._left > 0
         if not training:
-            inputs = without_repeats(inputs, trainer.accelerator)
+            inputs = without_repeats(inputs, trainer.accelerator, self._copies())
         counts = self._counts if in_step else self._count([inputs])
         assert counts is not None
         if has_fields(inputs):
-            refuse_split_fields(inputs, split_over("cp", trainer))
+            _refuse_split_fields(inputs, split_over("cp", trainer))
             num_items_in_batch = self._items(inputs, counts, num_items_in_batch)
         with_overrun = (self._logged if in_step else not training) and split_over("cp", trainer) == 1
         self._numeric.begin(counts, inputs, with_overrun=with_overrun)
@@ -177,3 +178,29 @@ def _has_virtual_tokens(model: nn.Module) -> bool:
     """Return whether PEFT puts virtual tokens before the text; the last of them predicts the first label."""
     config = getattr(model, "active_peft_config", None)
     return bool(config is not None and config.is_prompt_learning and config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"))
+
+
+def _refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: int) -> None:
+    """Raise if sequences are split over processes in a way that the numeric term, which is added to TRL's loss, cannot follow."""
+    name = type(objective.numeric_loss).__name__
+    remedy = "use attach with a transformers Trainer, or data parallelism (DDP, FSDP2)"
+    if sp_size > 1:
+        raise NotImplementedError(
+            f"sequence parallelism over {sp_size} processes: SFTTrainer averages the losses of their parts, and {name} is divided "
+            f"by the counts of the step; {remedy}."
+        )
+    if cp_size > 1 and reads_complete_numbers(objective.numeric_loss):
+        raise NotImplementedError(
+            f"context parallelism over {cp_size} processes: {name} reads complete numbers, and in SFTTrainer the rows of a number "
+            f"on several processes are not exchanged; {remedy}, or a token-level loss such as SMMDLoss."
+        )
+
+
+def _refuse_split_fields(batch: Batch, cp_size: int) -> None:
+    """Raise for soft targets and weights of sequences that are split over processes: they belong to positions of the whole."""
+    if cp_size > 1 and has_fields(batch):
+        raise NotImplementedError(
+            f"context parallelism over {cp_size} processes cuts sequences, and the batch has soft targets or weights, which "
+            "belong to positions of whole sequences: expected attach with a transformers Trainer, data parallelism (DDP, FSDP2), "
+            "or a batch without these fields."
+        )

@@ -355,18 +355,21 @@ def step(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> d
     return run(case, accumulation, model, evaluate=False).grads
 
 
-def run(case: Case, accumulation: int = 1, model: nn.Module | None = None, *, evaluate: bool = True) -> Outcome:
-    """Run a Trainer's step, and an evaluation in two batches, the last of which is not full."""
+def run(
+    case: Case, accumulation: int = 1, model: nn.Module | None = None, *, evaluate: bool = True, **settings: Any
+) -> Outcome:
+    """Run a Trainer's step, and an evaluation in two batches, the last of which is not full; ``settings`` of its arguments."""
     units = {"FSDP_TRANSFORMER_CLS_TO_WRAP": case.units} if case.units not in ("", "model") else {}
     mixed = case.dtype == "bfloat16"
     collect, objective = Collect(), case.objective
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, units):
         rows = case.rows
         model = build(case.model, torch.float32 if mixed else getattr(torch, case.dtype)) if model is None else model
-        args = arguments(folder, accumulation, bf16=mixed)
+        args = arguments(folder, accumulation, bf16=mixed, **settings)
         if case.units == "model" and PROCESSES > 1:
             fully_shard(model, reshard_after_forward=True)
-        trainer = trainer_for(model, rows, args, callbacks=[collect], eval_dataset=rows[:-1], compute_metrics=label_logit)
+        metrics = None if "parallelism_config" in settings else label_logit  # of whole sequences
+        trainer = trainer_for(model, rows, args, callbacks=[collect], eval_dataset=rows[:-1], compute_metrics=metrics)
         attach(trainer, objective)
         with mock.patch.object(LazyHead, "compute", autospec=True, side_effect=LazyHead.compute) as compute:
             trainer.train()
