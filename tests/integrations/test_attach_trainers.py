@@ -324,7 +324,7 @@ def test_repeated_rows_of_an_iterable_dataset_are_not_known(drop_last):
     state = SimpleNamespace(active_dataloader=loader, end_of_dataloader=True, remainder=-1)
     accelerator = SimpleNamespace(gradient_state=state, num_processes=2, process_index=0)
     if drop_last:
-        assert repeated_rows(torch.zeros(1, 3), accelerator) is None
+        assert repeated_rows(torch.zeros(1, 3), accelerator, 1) is None
         return
     with pytest.raises(ValueError, match="dispatch_batches=False and an IterableDataset.* Expected dispatch_batches=True"):
-        repeated_rows(torch.zeros(1, 3), accelerator)
+        repeated_rows(torch.zeros(1, 3), accelerator, 1)

@@ -18,8 +18,7 @@ from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import TOLERANCE, VOCAB, Case, Outcome
 from tests.integrations.trainers.launch import ROOT, launch
 
-from numerate import LOSSES, EMDLoss, NTILLoss, NumericObjective, SMMDLoss
-from numerate.integrations.step import refuse_split_sequences
+from numerate import NTILLoss, NumericObjective
 from numerate.integrations.transformers import attach
 
 SCRIPT = "tests/integrations/trainers/cases.py"
@@ -146,27 +145,15 @@ def test_two_machines() -> None:
     assert name not in before + subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
 
 
-def test_split_sequences() -> None:
-    for loss in (*(made(VOCAB) for made in LOSSES.values()), EMDLoss(VOCAB, places="exponential")):
-        objective = NumericObjective(loss)
-        refuse_split_sequences(objective, cp_size=1, sp_size=1)
-        with pytest.raises(NotImplementedError, match="sequence parallelism over 2 processes"):
-            refuse_split_sequences(objective, cp_size=1, sp_size=2)
-        if loss.level == "token" and loss.places == "uniform":  # DEL weighs a digit by its place in the number
-            refuse_split_sequences(objective, cp_size=2, sp_size=1)
-            continue
-        with pytest.raises(NotImplementedError, match=rf"context .* over 4 processes cuts .* {type(loss).__name__} reads"):
-            refuse_split_sequences(objective, cp_size=4, sp_size=1)
-
-
-@pytest.mark.parametrize(("sizes", "refused"), [("get_cp_size", "context"), ("get_sp_size", "sequence")])
-def test_a_trainer_that_splits_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: str, refused: str) -> None:
+@pytest.mark.parametrize(("sizes", "soft"), [("get_cp_size", False), ("get_sp_size", False), ("get_sp_size", True)])
+def test_a_trainer_that_splits_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: str, soft: bool) -> None:
     model = cases.build("llama")
     trainer = cases.trainer_for(model, cases.dataset("llama", padded=True), cases.arguments(str(tmp_path)))
     monkeypatch.setattr(trainer, sizes, lambda: 2)
     before = set(vars(trainer)), set(vars(model)), set(vars(model.lm_head))
-    with pytest.raises(NotImplementedError, match=f"{refused} parallelism over 2 processes"):
-        attach(trainer, NumericObjective(NTILLoss(VOCAB)))
+    objective = NumericObjective(NTILLoss(VOCAB), scale="fixed" if soft else "match_ce")
+    asked = {"soft": 0.05, "tokenizer": cases.tokenizer(), "numbers": "all"} if soft else {}
+    with pytest.raises(NotImplementedError, match="by position" if soft else "'match_ce' is not supported with cut="):
+        attach(trainer, objective, **asked)
     assert (set(vars(trainer)), set(vars(model)), set(vars(model.lm_head))) == before
-    if refused == "context":
-        attach(trainer, NumericObjective(SMMDLoss(VOCAB)))
+    attach(trainer, NumericObjective(NTILLoss(VOCAB)))

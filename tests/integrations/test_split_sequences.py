@@ -1,6 +1,6 @@
-"""Sequences that a Trainer splits over processes (context parallelism, Ulysses): a step is that of one process.
+"""Context parallelism in a Trainer, also times data parallelism: a step on four processes is that of one.
 
-Run by `torchrun`, this file is one of the processes.
+Ulysses is in test_deepspeed.py. Run by `torchrun`, this file is one of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ pytest.importorskip("transformers")
 from accelerate import ParallelismConfig
 from accelerate.state import AcceleratorState
 from tests.integrations.trainers import cases
-from tests.integrations.trainers.cases import EXAMPLES, Case
+from tests.integrations.trainers.cases import EXAMPLES, Case, Outcome
 from tests.integrations.trainers.launch import torchrun
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
@@ -34,12 +33,8 @@ CASES = [
     Case("llama", "ntil", "numeric", padded=False),
     Case("llama", "smmd", "tokens", padded=False),
     Case("llama", "number", "numeric", padded=False, fields="both"),
-    Case("mixtral", "ntil", "numeric", padded=False),
 ]
-
-
-# Context parallelism, also times data parallelism.
-
+PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"}
 FSDP2 = {"fsdp_version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "reshard_after_forward": True}
 
 
@@ -69,7 +64,7 @@ def ring_attention(size: int) -> Iterator[None]:
         ALL_ATTENTION_FUNCTIONS["sdpa"] = before
 
 
-def by_context_parallelism() -> dict[Any, Any]:
+def on_four_processes() -> dict[Any, Any]:
     cases.allow_fsdp_on_cpu()
     found = {}
     for size in (2, 4):
@@ -81,20 +76,28 @@ def by_context_parallelism() -> dict[Any, Any]:
                 for k in (1, 2):
                     batches = {"per_device_train_batch_size": EXAMPLES // k // shares, "per_device_eval_batch_size": 4 // shares}
                     settings = {"parallelism_config": config, "fsdp": "full_shard", "fsdp_config": FSDP2, **batches}
-                    found[str(case), (size, k)] = vars(cases.run(case, k, **settings))
+                    found[str(case), size, k] = vars(cases.run(case, k, **settings))
     return found
 
 
 @pytest.mark.launch
 def test_context_parallelism(tmp_path: Path) -> None:
-    torchrun(__file__, tmp_path / "found.pt", "by_context_parallelism", processes=4)
-    print(torch.load(tmp_path / "found.pt"))
+    torchrun(__file__, tmp_path / "found.pt", processes=4)
+    found = {key: Outcome(**outcome) for key, outcome in torch.load(tmp_path / "found.pt").items()}
+    assert len(found) == 4 * len(CASES)
+    for (name, *key), outcome in found.items():
+        case = Case.parse(name)
+        assert cases.difference(outcome.grads, cases.reference(case)) < 1e-12, (name, key)
+        alone = cases.run(case)
+        for ours, expected in ((outcome.logs, alone.logs), (outcome.evaluation, alone.evaluation)):
+            parts = {part: value for part, value in expected.items() if part.removeprefix("eval_") in PARTS}
+            assert {part: ours.get(part) for part in parts} == pytest.approx(parts, rel=1e-6), (name, key)
 
 
-def main(path: str, kind: str) -> None:
+def main(path: str) -> None:
     gc.freeze()
     dist.init_process_group("gloo")
-    found = globals()[kind]()
+    found = on_four_processes()
     if dist.get_rank() == 0:
         torch.save(found, path)
     dist.barrier()
@@ -102,4 +105,4 @@ def main(path: str, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

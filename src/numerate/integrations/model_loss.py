@@ -63,8 +63,9 @@ class ModelLoss:
         self.model, self.objective, self.trainer = model, objective, trainer
         # A first guess; the first batch shows.
         self.shift = not is_encoder_decoder(model) and loss_of(model) is ForCausalLMLoss
-        self.alignment: str | None = None  # of the labels that the model passes to its loss function
-        self.checked = False
+        # Of the labels that the model passes to its loss function, by whether the batch has shift_labels.
+        self.alignment: dict[bool, str] = {}
+        self.checked = self._cut_checked = False
         self.changes_labels = False  # the model trains on other labels than the batch's
         self._pass: ForwardPass | None = None
         self._why_not = "the model is compiled" if trainer.args.torch_compile else ""  # logits cannot be deferred
@@ -137,10 +138,11 @@ class ModelLoss:
 
     def _loss_function(self, logits: Tensor, labels: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
         """Replace ``model.loss_function``."""
-        if self.alignment is None:
+        given = options.get("shift_labels")
+        if (given is not None) not in self.alignment:
             assert self._own_loss_function is not None
             self._find_alignment(*window(self._own_loss_function, logits, labels, args, options))
-        return self._compute_aligned(logits, alignments(labels, options.get("shift_labels"), shift=self.shift))[0]
+        return self._compute_aligned(logits, alignments(labels, given, shift=self.shift))[0]
 
     def _extra(self, model: nn.Module, outputs: Any, forward: ForwardPass) -> Tensor:
         """Return what the model adds to its cross-entropy: a router's loss, a mean per micro-batch; usually zero."""
@@ -160,7 +162,7 @@ class ModelLoss:
             raise NotImplementedError(f"{self._name} returns no loss for labels: expected one, to find how it aligns them.")
         labels = pad_left(forward.batch["labels"].to(logits.device), logits.shape[-2])
         routed = any("aux_loss" in key or "z_loss" in key for key in named)
-        if self.alignment is None:
+        if False not in self.alignment:
             options = {"output_router_logits": False} if routed else {}  # without the router's loss
             with torch.no_grad(), torch.random.fork_rng(), probed(self.model):
                 plain = model(**without_fields(forward.batch), **options)
@@ -172,7 +174,7 @@ class ModelLoss:
 
     def _compute_aligned(self, logits: Tensor, ways: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the loss and the aligned labels, by the alignment that was found or else the most likely."""
-        way = self.alignment if self.alignment in ways else next(iter(ways))
+        way = self.alignment.get(GIVEN in ways, next(iter(ways)))
         return self._compute(logits, ways[way], shift=None if way == GIVEN else way == SHIFTED), ways[way]
 
     def _compute(self, logits: Tensor, targets: Tensor, *, shift: bool | None = None) -> Tensor:
@@ -202,7 +204,9 @@ class ModelLoss:
                 )
             targets = targets.reshape(1 if uneven else labels.shape[0], -1)
         logits = logits.reshape(*targets.shape, logits.shape[-1])
-        if not self.checked:
+        if cut is not None:
+            self._check_cut(targets, forward.batch["shift_labels"].to(targets.device), cut)
+        elif not self.checked:
             self._check_first_label(targets, labels.to(targets.device))
         if self.changes_labels and has_fields(forward.batch):
             raise NotImplementedError(
@@ -255,20 +259,13 @@ class ModelLoss:
         equal = agreeing(own, losses)
         if len(equal) != 1 and equal[:1] != [GIVEN]:
             raise ValueError(disagreement(self._name, own, losses))
-        self.alignment = equal[0]
+        self.alignment[given is not None] = equal[0]
 
     def _check_first_label(self, targets: Tensor, labels: Tensor) -> None:
         """Find whether the first label of a row counts, from the targets of the model's loss; count the step anew if so."""
         forward = self._pass
         assert forward is not None
         if "shift_labels" in forward.batch:  # they are the targets
-            given = forward.batch["shift_labels"].to(targets.device)
-            if forward.cut is not None and sum(self._over_processes([float(not torch.equal(targets, given))])):
-                raise NotImplementedError(
-                    f"{self._name} aligns labels by itself, and the label of the last position of a part of a sequence is in the "
-                    f"next part, on another of {forward.cut.count} processes: expected a model that passes shift_labels to its "
-                    "loss function; use data parallelism (DDP, FSDP2)."
-                )
             self.checked = True
             return
         fits = [_fits(targets, labels, shift=shift) for shift in (True, False)]
@@ -289,6 +286,16 @@ class ModelLoss:
             self.shift = not self.shift
             forward.counts = self.count(forward.step)
         self.checked = bool(misfits[not self.shift])
+
+    def _check_cut(self, targets: Tensor, given: Tensor, cut: CutSequence) -> None:
+        """Raise on all processes unless the model's targets are the labels that were shifted before they were cut."""
+        if not self._cut_checked and any(self._over_processes([float(not torch.equal(targets, given))])):
+            raise NotImplementedError(
+                f"{self._name} aligns labels by itself, and the label of a part's last position is in the next part, on another "
+                f"of {cut.count} processes: expected a model that passes shift_labels to its loss function; use data parallelism "
+                "(DDP, FSDP2)."
+            )
+        self._cut_checked = True
 
     def _over_processes(self, values: list[float]) -> list[float]:
         accelerator = self.trainer.accelerator

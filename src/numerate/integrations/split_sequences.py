@@ -1,8 +1,8 @@
 """Sequences that a Hugging Face Trainer splits over processes: accelerate's context parallelism, and DeepSpeed's Ulysses.
 
 Both shift the labels before they cut them, and the model passes them on as ``shift_labels``. With context parallelism, the
-processes of a group fetch the same batches, which are cut in place when the forward pass begins; also in evaluations. Ulysses cuts
-batches while they are loaded, and evaluates whole ones.
+processes of a group fetch the same batches, which are cut in place when the forward pass begins; also in evaluations. Ulysses
+cuts batches while they are loaded, and evaluates whole ones.
 """
 
 from __future__ import annotations
@@ -40,6 +40,21 @@ def cut_of(trainer: Any, batch: Batch, *, training: bool) -> CutSequence | None:
 
         return CutSequence(groups._get_sequence_parallel_group())
     return None
+
+
+def parts_that_add_up(trainer: Any, cut: CutSequence) -> int:
+    """Return over how many parts gradients are summed, where the average over all processes is expected (deepspeed 0.19.8)."""
+    if split_over("cp", trainer) > 1:
+        return 1
+    engine = trainer.accelerator.deepspeed_engine_wrapped.engine
+    if engine.zero_optimization_stage() < 3:
+        return cut.count
+    if engine.zero_reduce_scatter():
+        return 1
+    raise NotImplementedError(
+        "reduce_scatter=false with ZeRO-3 and sequence parallelism: DeepSpeed divides the gradients of small and of large "
+        "parameters by different numbers. Expected reduce_scatter=true, the default."
+    )
 
 
 def whole_labels(batch: Batch, cut: CutSequence, device: Any) -> dict[str, Any]:
@@ -80,6 +95,7 @@ def refuse_split(objective: NumericObjective, trainer: Any, *, soft: bool) -> No
         refuse_cut(objective.numeric_loss, objective.weighting, shift=False, with_overrun=False)
     if sp_size > 1 and soft:
         raise NotImplementedError(
-            f"soft targets with sequence parallelism over {sp_size} processes: DeepSpeed's loader cuts each field of a batch by "
-            "position, and theirs have an entry for each target. Expected context parallelism (cp_size) or data parallelism."
+            f"soft labels or numbers=... with sequence parallelism over {sp_size} processes: DeepSpeed's loader cuts all fields "
+            "of a batch by position, and those of soft targets have other lengths. Expected a loss alone, context parallelism "
+            "(cp_size) or data parallelism."
         )

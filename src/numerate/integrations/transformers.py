@@ -26,7 +26,7 @@ from numerate.integrations.fields import Batch, labels_of, without_fields
 from numerate.integrations.hugging_face import attach
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.model_loss import ForwardPass, ModelLoss
-from numerate.integrations.split_sequences import cut_of, refuse_split, split_over
+from numerate.integrations.split_sequences import cut_of, parts_that_add_up, refuse_split, split_over
 from numerate.integrations.step import (
     StepCounts,
     check_gradient,
@@ -233,8 +233,8 @@ class TrainerAttachment(Attachment):
         loss = loss + extra / steps
         if training and self._will_be_divided(num_items_in_batch):
             loss = loss * steps
-        if cut is not None and split_over("sp", trainer) > 1:  # gradients are summed over the parts; the log is a mean
-            loss = loss.detach() + (loss - loss.detach()) / cut.count
+        if cut is not None:  # the logged loss is a mean over processes, whatever gradients are divided by
+            loss = loss.detach() + (loss - loss.detach()) / parts_that_add_up(trainer, cut)
         return (loss, outputs) if return_outputs else loss
 
     def _prediction_step(self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, **kwargs: Any) -> Any:
@@ -265,7 +265,8 @@ class TrainerAttachment(Attachment):
         refuse_split(self.objective, self.trainer, soft=not set(SOFT_FIELDS).isdisjoint(batch))
         names = batch.keys() & {"labels", "shift_labels"} if self.ignore_index != IGNORE_INDEX else ()
         batch = {**batch, **{name: batch[name].masked_fill(batch[name] == self.ignore_index, IGNORE_INDEX) for name in names}}
-        return {"labels": batch["shift_labels"], **batch} if "labels" not in batch else batch  # models need them to compute a loss
+        # Models compute a loss only if there are labels.
+        return batch if "labels" in batch else {**batch, "labels": batch["shift_labels"]}
 
 
 def adapted(objective: NumericObjective, smoothing: float) -> NumericObjective:

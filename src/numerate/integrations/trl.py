@@ -186,13 +186,13 @@ def _refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: 
     remedy = "use attach with a transformers Trainer, or data parallelism (DDP, FSDP2)"
     if sp_size > 1:
         raise NotImplementedError(
-            f"sequence parallelism over {sp_size} processes: SFTTrainer averages the losses of their parts, and {name} is divided "
-            f"by the counts of the step; {remedy}."
+            f"sequence parallelism over {sp_size} processes: SFTTrainer averages the losses of their parts, and {name} is "
+            f"divided by the counts of the step; {remedy}."
         )
     if cp_size > 1 and reads_complete_numbers(objective.numeric_loss):
         raise NotImplementedError(
-            f"context parallelism over {cp_size} processes: {name} reads complete numbers, and in SFTTrainer the rows of a number "
-            f"on several processes are not exchanged; {remedy}, or a token-level loss such as SMMDLoss."
+            f"context parallelism over {cp_size} processes: {name} reads complete numbers, and in SFTTrainer the rows of a "
+            f"number on several processes are not exchanged; {remedy}, or a token-level loss such as SMMDLoss."
         )
 
 

@@ -355,9 +355,7 @@ def step(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> d
     return run(case, accumulation, model, evaluate=False).grads
 
 
-def run(
-    case: Case, accumulation: int = 1, model: nn.Module | None = None, *, evaluate: bool = True, **settings: Any
-) -> Outcome:
+def run(case: Case, accumulation: int = 1, model: nn.Module | None = None, *, evaluate: bool = True, **settings: Any) -> Outcome:
     """Run a Trainer's step, and an evaluation in two batches, the last of which is not full; ``settings`` of its arguments."""
     units = {"FSDP_TRANSFORMER_CLS_TO_WRAP": case.units} if case.units not in ("", "model") else {}
     mixed = case.dtype == "bfloat16"
