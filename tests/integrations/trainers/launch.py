@@ -13,11 +13,8 @@ ROOT = Path(__file__).parents[3]
 
 def launch(*launcher: Any) -> None:
     """Run a module, such as a launcher and its program; raise with its output if it fails."""
-    settings = {
-        "PYTHONPATH": os.pathsep.join(["src", ".", os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+    path = os.pathsep.join(["src", ".", *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", *map(str, launcher)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
