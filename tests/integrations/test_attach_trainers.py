@@ -297,21 +297,7 @@ def test_a_change_in_place_is_seen_by_views():
         assert bool((flat[:, 5] == -1e9).all())
 
 
-# What compute_loss_func and an evaluation cannot know on several processes
-
-
-@pytest.mark.parametrize("average", [True, False])
-def test_compute_loss_func_on_two_processes_needs_tokens(average, tmp_path, monkeypatch):
-    """Without ``average_tokens_across_devices`` the Trainer passes the tokens of one process, as if they were the step's."""
-    rows = dataset("llama", padded=True)
-    labels = collate(rows)["labels"]
-    items = int((labels[:, 1:] != -100).sum()) * (2 if average else 1)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    outputs = {"logits": torch.randn(*labels.shape, VOCAB_SIZE, requires_grad=True)}
-    with pytest.raises(ValueError, match="2 processes share a step, .* expected NumericObjective.*normalize='tokens'"):
-        compute_loss_func(Case().objective, shift=True)(outputs, labels, items)
-    assert compute_loss_func(Case(normalize="tokens").objective, shift=True)(outputs, labels, items).requires_grad
+# What an evaluation cannot know on several processes
 
 
 @pytest.mark.parametrize("drop_last", [True, False])

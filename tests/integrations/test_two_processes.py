@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from tests.integrations.trainers.launch import torchrun
 
-NEEDS = {"test_distributed": "transformers", "test_loop": "lightning", "test_parallelism": "accelerate"}
+NEEDS = {"test_distributed": "transformers", "test_loop": "lightning"}
 NEEDS |= {"test_lightning": "lightning", "test_trl": "trl", "test_attach": "trl", "test_attach_loops": "trl"}
 
 

@@ -256,6 +256,11 @@ class Step:
                 "loop without Steps."
             )
         check_tensor("head_weight", head_weight, "[V, H]")
+        if type(head_weight.grad_fn).__name__ == "_ToTorchTensorBackward":
+            raise TypeError(
+                "head_weight is a DTensor's full_tensor(), to whose gradient only this process would add: expected the parameter "
+                "itself; with FSDP2, call lm_head.unshard() before reading lm_head.weight."
+            )
         return self._scaled(self._objective.fused(hidden, head_weight, bias=bias, **self._settings(hidden), **options))
 
     def _settings(self, scores: Tensor) -> dict[str, Any]:
@@ -266,8 +271,8 @@ class Step:
         if _versions(labels, fields) != self._versions:
             raise RuntimeError(
                 f"labels or what belongs to them were changed in place after their step was counted, and now have shape "
-                f"{tuple(labels.shape)}: expected the labels of the batch. context_parallel cuts its buffers in place: use data "
-                "parallelism (DDP, FSDP2), or objective(logits, labels, num_items=..., num_units=...) in a loop without Steps."
+                f"{tuple(labels.shape)}: expected the labels of the batch. context_parallel cuts its buffers in place: use "
+                "objective(logits, labels, cut=CutSequence(group, 'zigzag')) in a loop without Steps, or data parallelism."
             )
         self._used = True
         moved = {name: value.to(scores.device) if isinstance(value, Tensor) else value for name, value in fields.items()}
