@@ -388,13 +388,14 @@ def test_a_local_shard_of_the_vocabulary(found: dict[str, Any]) -> None:
 
 
 def test_context_parallel_in_steps(found: dict[str, Any]) -> None:
-    assert "changed in place after their step was counted, and now have shape (2, 4)" in found["shift=False"]
-    assert "cut=CutSequence" in found["shift=False"]
-    assert "logits has shape (2, 4, 16) and labels (2, 8)" in found["shift=True"]
+    for shift in (False, True):
+        assert "changed in place after their step was counted, and now have shape (2, 4)" in found[f"shift={shift}"]
+        assert "use objective(logits, labels, cut=CutSequence(group, 'zigzag'))" in found[f"shift={shift}"]
 
 
 def test_rows_cut_before_the_loader(found: dict[str, Any]) -> None:
     assert "a row begins with a number at position 4 of its document" in found["ntil in Steps"]
+    assert "use objective(logits, labels, cut=CutSequence(group))" in found["ntil in Steps"]
 
 
 def test_pipeline_1f1b(found: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ from numerate.checks import check_number, check_tensor, public_dir
 from numerate.formats import NumberFormat
 from numerate.integrations.asked import Asked
 from numerate.integrations.engines import Engine, engine_of
-from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
+from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, labels_of, without_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.notice import notice
 from numerate.integrations.step import StepCounts, reads_complete_numbers, steps_of
@@ -207,6 +207,7 @@ class Step:
         self.num_items, self.num_units = counts.num_items, counts.num_units
         self.trained = 0
         self._labels: tuple[Tensor, dict[str, Any]] | None = None  # of the current micro-batch, and what belongs to them
+        self._given: Tensor | None = None  # its labels as they are in the batch
         self._versions: list[int] = []
         self._used = False
 
@@ -217,7 +218,8 @@ class Step:
     def __iter__(self) -> Iterator[Any]:
         for number, batch in enumerate(self._batches):
             self._labels = aligned(batch, shift=self._shift, ignore_index=self._objective.ignore_index)
-            self._versions, self._used = _versions(*self._labels), False
+            self._given = labels_of(batch)
+            self._versions, self._used = _versions(self._given, *self._labels), False
             with self._engine.micro_batch(last=number + 1 == len(self)):
                 yield without_fields(batch)
             self._labels = None
@@ -268,10 +270,11 @@ class Step:
             raise RuntimeError("there is no current micro-batch: expected a call inside `for batch in step:`.")
         self._engine.check()
         labels, fields = self._labels
-        if _versions(labels, fields) != self._versions:
+        assert self._given is not None
+        if _versions(self._given, labels, fields) != self._versions:
             raise RuntimeError(
                 f"labels or what belongs to them were changed in place after their step was counted, and now have shape "
-                f"{tuple(labels.shape)}: expected the labels of the batch. context_parallel cuts its buffers in place: use "
+                f"{tuple(self._given.shape)}: expected the labels of the batch. context_parallel cuts its buffers in place: use "
                 "objective(logits, labels, cut=CutSequence(group, 'zigzag')) in a loop without Steps, or data parallelism."
             )
         self._used = True
@@ -283,9 +286,9 @@ class Step:
         return replace(out, loss=out.loss * self._engine.factor)
 
 
-def _versions(labels: Tensor, fields: dict[str, Any]) -> list[int]:
+def _versions(given: Tensor, labels: Tensor, fields: dict[str, Any]) -> list[int]:
     """Return how often each tensor was changed in place; inference tensors do not count that."""
-    tensors = (value for value in (labels, *fields.values()) if isinstance(value, Tensor))
+    tensors = (value for value in (given, labels, *fields.values()) if isinstance(value, Tensor))
     return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
 
@@ -304,5 +307,6 @@ def _refuse_cut_numbers(objective: NumericObjective, labels: Tensor, fields: dic
         raise NotImplementedError(
             f"a row begins with a number at position {int(positions[..., :1][cut][0])} of its document, as in rows split "
             f"over processes (context parallelism), but {name} reads complete numbers, and would count this one twice: expected "
-            "whole rows; use a token-level loss such as SMMDLoss, or position_ids that begin at 0 if rows are whole."
+            "whole rows, or position_ids that begin at 0 if rows are whole; use objective(logits, labels, "
+            "cut=CutSequence(group)) in a loop without Steps, or a token-level loss such as SMMDLoss."
         )
