@@ -39,6 +39,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DistributedSampler
 
+from numerate.integrations.counts import count_step
 from numerate.integrations.loop import Step, Steps
 from numerate.integrations.transformers import compute_loss_func
 from numerate.labels import IGNORE_INDEX, shift_left
@@ -234,11 +235,16 @@ def aligned_batch() -> dict[str, Tensor]:
 
 
 def by_parts(loss: str, batch: dict[str, Tensor], cut: CutSequence) -> list[Tensor]:
-    """Return the loss of parts of rows in a loop without ``Steps``, and its gradients."""
-    model = ddp()
-    out = objective_of(loss, "numeric")(model(batch["input_ids"]), batch["labels"], cut=cut)
-    (out.loss * cut.count).backward()  # DDP averages
-    return [total(out.loss), *gradients(model)]
+    """Return the loss of parts of rows in a loop without ``Steps``, one row at a time, and its gradients."""
+    model, objective, value = ddp(), objective_of(loss, "numeric"), torch.zeros((), dtype=torch.float64)
+    rows = [{name: field[[i]] for name, field in batch.items()} for i in range(len(batch["labels"]))]
+    num_items, num_units = count_step(objective, rows, shift=False, cut=cut)
+    for row in rows:
+        options: Any = {"num_items": num_items, "num_units": num_units, "cut": cut}
+        out = objective(model(row["input_ids"]), row["labels"], **options)
+        (out.loss * cut.count).backward()  # DDP averages
+        value += out.loss.detach()
+    return [total(value), *gradients(model)]
 
 
 def context_parallel_in_steps() -> dict[str, Any]:

@@ -17,8 +17,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from numerate.checks import public_dir
+from numerate.integrations.split_sequences import whole_labels
 from numerate.integrations.step import StepCounts, check_objective
-from numerate.objective import NumericObjective
+from numerate.objective import CutSequence, NumericObjective
+from numerate.objective.cut_sequence import refuse_cut
 
 __all__ = ["count_step"]
 __dir__ = public_dir(globals())
@@ -31,6 +33,7 @@ def count_step(
     shift: bool = True,
     group: Any = None,
     device: torch.device | str | None = None,
+    cut: CutSequence | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return ``num_items`` and ``num_units`` of an optimizer step, float64, for :class:`numerate.NumericObjective`.
 
@@ -41,6 +44,8 @@ def count_step(
         group: the process group over which to sum, whose processes have different batches: that of data parallelism,
             ``torch.distributed.group.WORLD`` without other kinds. None: this process alone.
         device: where to sum: the GPU for NCCL. None: that of the labels.
+        cut: how sequences are cut over processes, if the batches are this process's parts, with ``shift=False``: all numbers
+            are counted complete. ``group`` has then the processes with other sequences, or is None.
 
     Examples:
         >>> import torch
@@ -54,6 +59,9 @@ def count_step(
     check_objective(objective)
     if not batches:
         raise ValueError("batches is empty: expected the micro-batches of an optimizer step.")
+    if cut is not None:
+        refuse_cut(objective.numeric_loss, objective.weighting, shift=shift, with_overrun=False)
+        batches = [whole_labels(batch, cut, device) for batch in batches]
     counts = StepCounts.of(objective, batches, shift=shift)
     own = torch.stack([counts.num_items, counts.num_units]).to(device)
     if group is not None:

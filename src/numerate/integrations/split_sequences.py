@@ -7,6 +7,7 @@ cuts batches while they are loaded, and evaluates whole ones.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -36,9 +37,7 @@ def cut_of(trainer: Any, batch: Batch, *, training: bool) -> CutSequence | None:
         balanced = _cp_options.enable_load_balance and batch["shift_labels"].shape[-1] % 2 == 0
         return CutSequence(trainer.accelerator.torch_device_mesh["cp"], "zigzag" if balanced else "contiguous")
     if training and split_over("sp", trainer) > 1:
-        from deepspeed.utils import groups
-
-        return CutSequence(groups._get_sequence_parallel_group())
+        return CutSequence(import_module("deepspeed.utils.groups")._get_sequence_parallel_group())
     return None
 
 
@@ -58,9 +57,10 @@ def parts_that_add_up(trainer: Any, cut: CutSequence) -> int:
 
 
 def whole_labels(batch: Batch, cut: CutSequence, device: Any) -> dict[str, Any]:
-    """Return the labels of the whole sequences of a batch, shifted, and what belongs to them, unshifted, to count them."""
-    whole = {name: _whole(batch[name].to(device), batch, cut) for name in _present(batch, "position_ids", *WEIGHT_FIELDS)}
-    return whole | {"shift_labels": cut.whole(batch["shift_labels"].to(device))}
+    """Return the labels of the whole sequences of a batch, and what belongs to them, to count them."""
+    labels = "shift_labels" if "shift_labels" in batch else "labels"
+    names = _present(batch, labels, "position_ids", *WEIGHT_FIELDS)
+    return {name: _whole(batch[name].to(device), batch[labels], cut) for name in names}
 
 
 def fields_of_part(batch: Batch, cut: CutSequence) -> dict[str, Any]:
@@ -68,7 +68,8 @@ def fields_of_part(batch: Batch, cut: CutSequence) -> dict[str, Any]:
     labels: Tensor = batch["shift_labels"]
     length = labels.shape[-1]
     here = cut.positions(length)[cut.rank].to(labels.device)
-    whole = {name: _whole(batch[name], batch, cut) for name in _present(batch, "position_ids", *WEIGHT_FIELDS)}
+    names = _present(batch, "shift_labels", "position_ids", *WEIGHT_FIELDS)[1:]
+    whole = {name: _whole(batch[name], labels, cut) for name in names}
     found: dict[str, Any] = {name: shift_left(value, 0).index_select(-1, here) for name, value in whole.items()}
     soft = SoftTargets.from_batch(batch)
     if soft is not None:
@@ -78,14 +79,14 @@ def fields_of_part(batch: Batch, cut: CutSequence) -> dict[str, Any]:
     return found
 
 
-def _present(batch: Batch, *names: str) -> list[str]:
-    """Return which of these fields a batch has for each position; some vision models have three rows of ``position_ids``."""
-    return [name for name in names if batch.get(name) is not None and batch[name].dim() == batch["shift_labels"].dim()]
+def _present(batch: Batch, labels: str, *names: str) -> list[str]:
+    """Return the names of labels and of fields with an entry for each; some vision models have other ``position_ids``."""
+    return [name for name in (labels, *names) if batch.get(name) is not None and batch[name].dim() == batch[labels].dim()]
 
 
-def _whole(field: Tensor, batch: Batch, cut: CutSequence) -> Tensor:
+def _whole(field: Tensor, labels: Tensor, cut: CutSequence) -> Tensor:
     """Return a field of whole sequences, if it was cut; context parallelism leaves those that the model does not see."""
-    return cut.whole(field) if field.shape[-1] == batch["shift_labels"].shape[-1] else field
+    return cut.whole(field) if field.shape[-1] == labels.shape[-1] else field
 
 
 def refuse_split(objective: NumericObjective, trainer: Any, *, soft: bool) -> None:
