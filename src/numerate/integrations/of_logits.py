@@ -17,13 +17,12 @@ from numerate.integrations.asked import Asked
 from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, fields_of, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
+from numerate.integrations.split_sequences import split_over
 from numerate.integrations.step import (
     StepCounts,
     check_gradient,
     numeric_positions,
     reads_complete_numbers,
-    refuse_split_sequences,
-    split_over,
     without_repeats,
 )
 from numerate.integrations.transformers import adapted
@@ -49,11 +48,10 @@ class LogitsAttachment(Attachment):
         return "input_ids"
 
     def _change_trainer(self, trainer: Any) -> None:
-        cp_size, sp_size = split_over("cp", trainer), split_over("sp", trainer)
-        refuse_split_sequences(self.objective, cp_size, sp_size)
-        if cp_size > 1:
+        if (parts := max(split_over("cp", trainer), split_over("sp", trainer))) > 1:
             raise NotImplementedError(
-                f"context parallelism over {cp_size} processes shifts no labels: expected data parallelism."
+                f"context or sequence parallelism over {parts} processes cuts sequences, whose labels this trainer does not "
+                "shift before: expected data parallelism (DDP, FSDP2)."
             )
         self.objective = adapted(self.objective, trainer.args.label_smoothing_factor).to(trainer.args.device)
         self._counts: StepCounts | None = None  # of the current step
@@ -81,7 +79,7 @@ class LogitsAttachment(Attachment):
         in_step = training and self._left > 0
         batch = {name: value.to(logits.device) for name, value in self._batch.items()}
         if not training:
-            batch = without_repeats(batch, trainer.accelerator)
+            batch = without_repeats(batch, trainer.accelerator, trainer.get_tp_size())
         counts = self._counts if in_step else self._count([batch])
         assert counts is not None
         if labels.shape == batch["labels"].shape:
