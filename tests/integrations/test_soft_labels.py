@@ -283,8 +283,8 @@ def test_deepspeed_does_not_round_them(tmp_path, monkeypatch):
 
 
 def test_sequences_that_are_split_over_processes(tmp_path):
-    with pytest.raises(NotImplementedError, match="context parallelism over 2 processes cuts sequences, and the batch has soft"):
-        train_with(tmp_path, lambda batch: batch, get_cp_size=lambda: 2)
+    with pytest.raises(NotImplementedError, match="soft labels .* with sequence parallelism over 2 processes: DeepSpeed"):
+        train_with(tmp_path, lambda batch: batch, get_sp_size=lambda: 2)
 
 
 class ChangesLabels(models.hf.GPT2LMHeadModel):

@@ -30,7 +30,7 @@ def split_over(kind: Literal["cp", "sp"], trainer: Any) -> int:
 
 def cut_of(trainer: Any, batch: Batch, *, training: bool) -> CutSequence | None:
     """Return how the sequences of a batch in ``compute_loss`` are cut; None if they are whole."""
-    if split_over("cp", trainer) > 1:
+    if split_over("cp", trainer) > 1 and "shift_labels" in batch:  # else another caller's, outside of the trainer's steps
         from torch.distributed.tensor.experimental._attention import _cp_options
 
         # torch balances the load of sequences that it can cut into two parts for each process.
