@@ -42,7 +42,7 @@ from numerate.formats import NumberFormat
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
 
-Ask = Callable[[list[Any], list[Any], list[Sequence[int]] | None], Sequence[Iterable[tuple[Token, float]]]]
+Ask = Callable[[list[Any], list[Any], Sequence[Sequence[int]] | None], Sequence[Iterable[tuple[Token, float]]]]
 """From contexts, prefixes of answers, and the ids that are wanted after each, to the next tokens."""
 
 ROUNDING = 0.02  # tolerance for probabilities of a server that sum to more than 1
@@ -174,7 +174,7 @@ class _Served:
         """Return the distributions after these prompts, or why there is none."""
 
         def ask(
-            contexts: list[Any], paths: list[Any], wanted: list[Sequence[int]] | None
+            contexts: list[Any], paths: list[Any], wanted: Sequence[Sequence[int]] | None
         ) -> Sequence[Iterable[tuple[Token, float]]]:
             if stop.is_set():
                 raise _StoppedError
@@ -293,7 +293,9 @@ def _joined(complete: Complete) -> Ask:
             "next tokens of each."
         )
 
-    def ask(contexts: list[Any], paths: list[Any], wanted: list[Sequence[int]] | None) -> Sequence[Iterable[tuple[Token, float]]]:
+    def ask(
+        contexts: list[Any], paths: list[Any], wanted: Sequence[Sequence[int]] | None
+    ) -> Sequence[Iterable[tuple[Token, float]]]:
         return complete([context + path for context, path in zip(contexts, paths, strict=True)])
 
     return ask

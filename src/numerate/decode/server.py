@@ -141,8 +141,8 @@ class CompletionServer(Connection):
             body["logprobs"] = max(self.top, LISTED)
         slices = [names[first : first + NAMED] for first in range(0, len(names), NAMED)] if self.found_kind == "vllm" else []
         found: list[list[tuple[Token, float]]] = []
-        for named in slices or [None]:
-            choices = self._post({**body, "logprob_token_ids": named, "temperature": 1, "top_p": 1}, stop)
+        for named in slices or [[]]:
+            choices = self._post({**body, "logprob_token_ids": named or None, "temperature": 1, "top_p": 1}, stop)
             if len(choices) != len(texts):
                 raise ValueError(
                     f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
