@@ -47,7 +47,7 @@ def run_thrice(program: Path) -> None:
     gc.freeze()  # a training begins with a garbage collection, which takes longer than the training itself
     init = NumericObjective.__init__
     NumericObjective.__init__ = lambda self, loss, weight=0.3, **settings: init(self, loss, weight=0.0, **settings)
-    Draws.draw = lambda self, row, index: dict(row)  # type: ignore[method-assign]
+    Draws.draw = lambda self, rows, indices: [*map(dict, rows)]  # type: ignore[method-assign]
     for _ in range(2):
         sys.stdout.write("=====\n")
         runpy.run_path(str(program))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, compress, groupby
 from operator import not_
@@ -11,7 +12,7 @@ import numpy as np
 from numerate.formats.patterns import Span
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import SoftPath, TokenTrie
-from numerate.targets.windows import BARRIER, Encoder, Window, tokens_of
+from numerate.targets.windows import BARRIER, Encoder, Window
 
 
 class Draft:
@@ -25,15 +26,17 @@ class Draft:
 
     def __init__(self, ids: Sequence[int], trained: Sequence[bool], encoder: Encoder) -> None:
         self.ids, self.sources = [*ids], [*range(len(ids))]
-        pieces = encoder.pieces(ids)
+        low = max(trained.index(True) - 1, 0) if True in trained else len(ids)
+        pieces = encoder.pieces(self.ids[low:])
         self.text = "".join(pieces)
-        """The text of the row as it came."""
-        self._trained, self._encoder, self._edges = trained, encoder, [*accumulate(map(len, pieces), initial=0)]
-        self._now = [*self._edges]  # of the tokens as they are
+        """The text of the row as it came, from the token before the first trained one."""
+        self._trained, self._encoder = trained, encoder
+        self._edges = [0] * low + [*accumulate(map(len, pieces), initial=0)]  # where each token begins in the text
+        self._now = [*self._edges]  # of the tokens as they are, from ``_closed`` on, and back from the end of the text
+        self._closed = 0  # tokens before this one are done with
         self._locked = [*map(not_, trained)]  # tokens that have to stay: untrained ones, and all up to the number before
         self._soft: dict[int, dict[int, float]] = {}  # by position, in ascending order
         self._meant: list[range] = []
-        self._moved = 0  # characters that were added so far
         self._last: tuple[int, list[int], TokenTrie] | None = None  # first token, tokens and all paths of the number before
 
     def original_text(self, span: Span) -> str:
@@ -84,20 +87,23 @@ class Draft:
 
         Without ``rng`` it is replaced by itself, with its soft targets.
         """
-        begin, end = span[0] + self._moved, span[1] + self._moved
-        window = self._encoder.window(self.ids, self._now, (begin, end), self._locked, answers, key, end_token)
+        first, last = self._tokens(span)
+        before, length = span[0] - self._now[first], span[1] - span[0]
+        window = self._encoder.window(self.ids, (first, last), before, length, self._locked, answers, key, end_token)
         path = None if window is None else self._path(window, answers, rng, self.original_text(span))
         if window is None or path is None:
             self.keep(span)
             return False
-        added = self._replace(window, path, (begin, end))
-        self._mean((begin, end + added))
-        self._moved += added
+        self._replace(window, path, first, last)
+        self.keep((self._now[window.start] + window.before, span[1]))
         return True
 
     def keep(self, span: Span) -> None:
         """Leave the number at ``span`` of the text as it came as it is."""
-        self._mean((span[0] + self._moved, span[1] + self._moved))
+        first, last = self._tokens(span)
+        closed = self._meant[-1].stop if self._meant else 0
+        self._locked[closed : last + 1] = [True] * (last + 1 - closed)
+        self._meant.append(range(first, last + 1))
 
     def entries(self) -> tuple[list[int], list[int], list[float]]:
         """Return positions, tokens and probabilities of the soft targets at trained positions."""
@@ -135,11 +141,10 @@ class Draft:
         split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
         return None if split is not None and next(reversed(self._soft), -1) > split else path
 
-    def _replace(self, window: Window, path: SoftPath, span: Span) -> int:
-        """Put the tokens of a path in place of those of the window, keep their targets; return how much the text has grown."""
+    def _replace(self, window: Window, path: SoftPath, first: int, last: int) -> None:
+        """Put the tokens of a path in place of those of the window, in which the number has tokens ``first`` to ``last``."""
         start, stop, new = window.start, window.stop, path.token_ids[:-1]
         own = window.original[:-1]
-        first, last = tokens_of(self._now, span)
         left = right = 0
         while left < min(first - start, len(new)) and new[left] == own[left]:
             left += 1
@@ -149,12 +154,9 @@ class Draft:
         self.sources[start + left : stop - right] = [source] * count
         self._locked[start + left : stop - right] = [False] * count
         self.ids[start:stop] = new
-        end = self._now[stop]
-        edges = [*accumulate(map(len, self._encoder.pieces(new)), initial=self._now[start])]
-        self._now[start : stop + 1] = edges
-        if added := edges[-1] - end:
-            behind = start + len(edges)
-            self._now[behind:] = [edge + added for edge in self._now[behind:]]
+        lengths = [*map(len, self._encoder.pieces(new))]
+        self._now[start : stop + 1] = accumulate(lengths, initial=self._now[stop] - sum(lengths))
+        self._closed = start
         old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
         if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
             self._spread(*changed)
@@ -162,7 +164,6 @@ class Draft:
             if len(target) > 1 and place < len(self.ids):
                 self._soft.setdefault(place, dict(target))
         self._last = start, path.token_ids, window.trie
-        return added
 
     def _spread(self, place: int, target: dict[int, float]) -> None:
         """Wherever the number before may end, let ``target`` follow instead of the token that stood at ``place``."""
@@ -176,8 +177,7 @@ class Draft:
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
 
-    def _mean(self, span: Span) -> None:
-        first, last = tokens_of(self._now, span)
-        closed = self._meant[-1].stop if self._meant else 0
-        self._locked[closed : last + 1] = [True] * (last + 1 - closed)
-        self._meant.append(range(first, last + 1))
+    def _tokens(self, span: Span) -> tuple[int, int]:
+        """Return the first and the last token that hold characters of ``span``, which lies after the numbers before."""
+        first = bisect_right(self._now, span[0], self._closed) - 1
+        return first, bisect_left(self._now, span[1], first) - 1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from numerate.checks import check_choice, check_integer, choices
+from numerate.targets.seeds import generators
 from numerate.targets.soft_numbers import PathKind
 
 Soft = Callable[..., Mapping[str, Any]]
@@ -41,10 +41,10 @@ class Draws:
             raise ValueError(f"epoch={epoch!r} is out of range: expected an integer >= 0.")
         self._epoch.fill_(int(epoch))
 
-    def draw(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
-        """Return a row with its numbers drawn."""
-        rng = np.random.default_rng([self.seed, self.epoch, index])
-        return dict(self.soft(row, rng=rng, path=self.path))
+    def draw(self, rows: Iterable[Mapping[str, Any]], indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows with their numbers drawn."""
+        seeded = zip(rows, generators([self.seed, self.epoch], indices), strict=True)
+        return [dict(self.soft(row, rng=rng, path=self.path)) for row, rng in seeded]
 
 
 class EpochDataset(Dataset[Any], ABC):
@@ -95,19 +95,23 @@ class EpochDataset(Dataset[Any], ABC):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        place = int(index)
-        place += len(self) if place < 0 else 0
-        if not 0 <= place < len(self):
-            raise IndexError(f"index={index!r} is out of range: expected one below {len(self)}, the number of rows.")
-        return self.read(place)
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return several rows; a data loader asks for a batch at once."""
-        return [self[index] for index in indices]
+        count, places = len(self), []
+        for index in indices:
+            place = int(index)
+            place += count if place < 0 else 0
+            if not 0 <= place < count:
+                raise IndexError(f"index={index!r} is out of range: expected one below {count}, the number of rows.")
+            places.append(place)
+        many = getattr(self.dataset, "__getitems__", None)
+        return self.read([self.dataset[place] for place in places] if many is None else many(places), places)
 
     @abstractmethod
-    def read(self, index: int) -> Any:
-        """Return the row at an index >= 0."""
+    def read(self, rows: list[Any], indices: Sequence[int]) -> list[Any]:
+        """Return what is made of the rows of the dataset at ``indices``, which are >= 0."""
 
 
 class DrawnDataset(EpochDataset):
@@ -141,9 +145,9 @@ class DrawnDataset(EpochDataset):
     def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: PathKind = "drawn") -> None:
         super().__init__(dataset, Draws(soft, seed, path))
 
-    def read(self, index: int) -> dict[str, Any]:
-        """Return a row with its numbers drawn."""
-        return self.draws.draw(self.dataset[index], index)
+    def read(self, rows: list[Any], indices: Sequence[int]) -> list[Any]:
+        """Return the rows with their numbers drawn."""
+        return self.draws.draw(rows, indices)
 
 
 class DrawnTransform:
@@ -186,5 +190,6 @@ class DrawnTransform:
             )
         indices = batch[self.index_column]
         names = [name for name in batch if name != self.index_column]
-        rows = [self._draws.draw({name: batch[name][i] for name in names}, int(index)) for i, index in enumerate(indices)]
+        given = ({name: batch[name][i] for name in names} for i in range(len(indices)))
+        rows = self._draws.draw(given, [*map(int, indices)])
         return {name: [row[name] for row in rows] for name in (rows[0] if rows else names)}

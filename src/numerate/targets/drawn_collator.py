@@ -30,9 +30,9 @@ class NumberedDataset(EpochDataset):
     def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: PathKind = "drawn") -> None:
         super().__init__(dataset, Draws(soft, seed, path))
 
-    def read(self, index: int) -> NumberedRow:
-        """Return a row with its index."""
-        return NumberedRow(index, self.dataset[index])
+    def read(self, rows: list[Any], indices: Sequence[int]) -> list[Any]:
+        """Return the rows with their indices."""
+        return [*map(NumberedRow, indices, rows)]
 
 
 class DrawnCollator:
@@ -68,7 +68,7 @@ class DrawnCollator:
                 f"the collator made {len(lines)} lines of {len(rows)} rows that had no tokens: expected a line for each, in "
                 "which its numbers are drawn; let the collator pad rows, or tokenise them before it joins them."
             )
-        drawn = [self._draws.draw({**line, **own}, number.place) for line, own, number in zip(lines, extra, rows, strict=True)]
+        drawn = self._draws.draw([{**line, **own} for line, own in zip(lines, extra, strict=True)], [row.place for row in rows])
         self._pad(batch, drawn, [*lines[0]], left, getattr(tokenizer, "pad_token_id", None) or 0)
         return batch
 

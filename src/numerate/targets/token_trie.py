@@ -91,6 +91,8 @@ class TokenTrie:
         """Return the targets along the tokens of one of the sequences; do not change them."""
         first, stop, targets = 0, len(self), []
         for place, token_id in enumerate(token_ids):
+            if stop - first == 1 and self._sequence(first)[place:] == (rest := (*token_ids[place:],)):
+                return SoftPath([*token_ids], [*targets, *({token_id: 1.0} for token_id in rest)])
             target, ranges = self._branches(first, stop, place)
             if token_id not in ranges:
                 raise ValueError(
@@ -136,4 +138,5 @@ class TokenTrie:
         return len(self.probabilities)
 
     def _sequence(self, index: int) -> tuple[int, ...]:
-        return tuple(token_id for token_id in self._tokens[index].tolist() if token_id >= 0)
+        tokens = self._tokens[index].tolist()
+        return tuple(tokens[: tokens.index(-1)] if tokens[-1] < 0 else tokens)

@@ -7,13 +7,9 @@ tokens for the row's own number. If it does not (the row may have been encoded i
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
-from operator import not_
-from typing import Any
+from typing import Any, NamedTuple
 
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import TokenTrie
@@ -34,14 +30,14 @@ class Pieces(dict[int, str]):
         return BARRIER
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """A stretch of a row that is replaced: tokens ``start`` to ``stop``, and the paths through it, with what follows."""
 
     start: int
     stop: int
     trie: TokenTrie
     original: tuple[int, ...]  # the row's own tokens, and the one that follows
+    before: int  # characters before the number
 
 
 class Encoder:
@@ -83,42 +79,48 @@ class Encoder:
     def window(
         self,
         ids: Sequence[int],
-        edges: Sequence[int],
-        span: tuple[int, int],
+        tokens: tuple[int, int],
+        offset: int,
+        length: int,
         locked: Sequence[bool],
         answers: Callable[[], AnswerDistribution],
         key: Any,
         end_token: int | None,
     ) -> Window | None:
-        """Return a window in which every answer can stand for the number at the characters ``span`` of a row's text.
+        """Return a window in which every answer can stand for a number of a row.
 
         Args:
             ids: the tokens of the row.
-            edges: where each of these tokens begins in the text of all, and where the last ends.
-            span: first character of the number in the text of the row, and the one after its last.
+            tokens: the first and the last that hold characters of the number.
+            offset: characters of the first that come before the number.
+            length: of the number, in characters.
             locked: whether each token has to stay as it is.
             answers: returns what can stand in place of the number; called where that is not known yet.
             key: equal for equal ``answers``.
             end_token: what follows a number at the end of the row, if known.
         """
-        first, last = tokens_of(edges, span)
+        first, last = tokens
         if any(locked[first : last + 1]):
             return None
         for start, stop in self._bounds(ids, first, last + 1, locked):
             ender = ids[stop] if stop < len(ids) else end_token
             if ender is None:
                 continue
-            kept = max((i + 1 - start for i in range(start, first) if locked[i]), default=0)
-            tail = max((stop - i for i in range(last + 1, stop) if locked[i]), default=0)
-            own = tuple(ids[start:stop])
-            begin, end = span[0] - edges[start], span[1] - edges[start]
-            name = (key, own, begin, end, ender, kept, tail)
+            kept, after = first, last + 1
+            while kept > start and not locked[kept - 1]:
+                kept -= 1
+            while after < stop and not locked[after]:
+                after += 1
+            own, begin = (*ids[start:stop],), offset + sum(map(len, self.pieces(ids[start:first])))
+            end = begin + length
+            name = (key, own, begin, end, ender, kept - start, stop - after)
             if name not in self._tries:
                 trim(self._tries)
                 text = self.text(own)
-                self._tries[name] = self._trie(own, ender, text[:begin], text[begin:end], text[end:], kept, tail, answers())
+                parts = text[:begin], text[begin:end], text[end:]
+                self._tries[name] = self._trie(own, ender, *parts, kept - start, stop - after, answers())
             if (trie := self._tries[name]) is not None:
-                return Window(start, stop, trie, (*own, ender))
+                return Window(start, stop, trie, (*own, ender), begin)
         return None
 
     def _bounds(self, ids: Sequence[int], first: int, after: int, locked: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -129,9 +131,14 @@ class Encoder:
         tried = set()
         for neighbours in (True, False):
             for size in (*_SIZES, 256):
-                stop = after + (_run(map(BARRIER.__ne__, self.pieces(ids[after : after + size]))) if neighbours else 0)
-                low = first - _run(map(BARRIER.__ne__, reversed(self.pieces(ids[max(first - size, 0) : first]))))
-                free = first - _run(map(not_, reversed(locked[low:first])))
+                stop, low = after, first
+                while neighbours and stop < min(after + size, len(ids)) and self._pieces[ids[stop]] != BARRIER:
+                    stop += 1
+                while low > max(first - size, 0) and self._pieces[ids[low - 1]] != BARRIER:
+                    low -= 1
+                free = first
+                while free > low and not locked[free - 1]:
+                    free -= 1
                 for start in (low, free, first):
                     if (start, stop) not in tried:
                         tried.add((start, stop))
@@ -189,18 +196,8 @@ class Encoder:
         return {**self.__dict__, "_known": {}, "_tries": {}}  # a worker process starts with its own
 
 
-def tokens_of(edges: Sequence[int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return the first and the last token that hold characters of ``span``; ``edges`` are where tokens begin in the text."""
-    return bisect_right(edges, span[0]) - 1, bisect_left(edges, span[1]) - 1
-
-
 def trim(cache: dict[Any, Any], most: int = _MOST_CACHED) -> None:
     """Drop the oldest half of a cache that is full."""
     if len(cache) >= most:
         for name in [*cache][: most // 2]:
             del cache[name]
-
-
-def _run(flags: Iterable[bool]) -> int:
-    """Return how many flags are true before the first that is not."""
-    return len([*takewhile(bool, flags)])
