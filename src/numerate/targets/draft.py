@@ -138,8 +138,10 @@ class Draft:
                     f"{label!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
                     "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
                 ) from None
+        if (softened := next(reversed(self._soft), -1)) < window.start:
+            return path
         split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
-        return None if split is not None and next(reversed(self._soft), -1) > split else path
+        return None if split is not None and softened > split else path
 
     def _replace(self, window: Window, path: SoftPath, first: int, last: int) -> None:
         """Put the tokens of a path in place of those of the window, in which the number has tokens ``first`` to ``last``."""
@@ -157,19 +159,17 @@ class Draft:
         lengths = [*map(len, self._encoder.pieces(new))]
         self._now[start : stop + 1] = accumulate(lengths, initial=self._now[stop] - sum(lengths))
         self._closed = start
-        old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
-        if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
-            self._spread(*changed)
+        if self._last is not None and start < self._last[0] + len(self._last[1]):
+            old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
+            if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
+                self._spread(*changed, *self._last)
         for place, target in enumerate(path.targets, start):
             if len(target) > 1 and place < len(self.ids):
                 self._soft.setdefault(place, dict(target))
         self._last = start, path.token_ids, window.trie
 
-    def _spread(self, place: int, target: dict[int, float]) -> None:
+    def _spread(self, place: int, target: dict[int, float], start: int, tokens: list[int], trie: TokenTrie) -> None:
         """Wherever the number before may end, let ``target`` follow instead of the token that stood at ``place``."""
-        if self._last is None:
-            return
-        start, tokens, trie = self._last
         tail = tokens[place - start :]  # what follows the number before, from the token at ``place`` on
         for end, options in self._soft.items() if tail else ():
             if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import accumulate, zip_longest
 
 import numpy as np
 import numpy.typing as npt
 
 from numerate.distribution.exact import Floats, check_masses
 from numerate.targets.answer_distribution import draw_index
+
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,6 @@ class SoftPath:
 
 
 _MOST_TOKENS = 1 << 28  # a gigabyte
-
-_Branches = tuple[dict[int, float], dict[int, tuple[int, int]]]  # probability of each token; first and stop of its sequences
 
 
 class TokenTrie:
@@ -76,67 +76,91 @@ class TokenTrie:
                 f"sequences has {len(ordered):,} answers of up to {longest:,} tokens: expected at most {_MOST_TOKENS:,} tokens "
                 "together; use a narrower bell, or fewer values."
             )
-        self._known: dict[tuple[int, int, int], _Branches] = {}
         self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
         self._cumulative = self.probabilities.cumsum()
         columns = [*zip_longest(*ordered, fillvalue=-1)]
-        self._tokens = np.array(columns, dtype=np.int32).T  # [N, longest], by columns; small in a cache
+        self._tokens = np.array(columns, dtype=np.int32).T.copy()  # [N, longest]
+        self._forks, self._options, self._chances, self._edges = self._branches()
+        self._targets: dict[int, dict[int, float]] = {}
+
+    def _branches(self) -> tuple[Ints, Ints, Floats, list[int]]:
+        """Return the fork of each sequence at each place ``[N, longest]``, -1 where the token is certain; and all their options.
+
+        The options of fork f are the tokens and probabilities ``edges[f]`` to ``edges[f + 1]``.
+        """
+        differs = np.ones_like(self._tokens, dtype=bool)  # [N, longest], whether the tokens up to a place are not those before
+        np.logical_or.accumulate(self._tokens[1:] != self._tokens[:-1], axis=1, out=differs[1:])
+        forks = np.full(self._tokens.shape, -1, dtype=np.int32)
+        options, chances, sizes = [], [], [0]
+        begun = np.zeros(len(differs), dtype=bool)
+        begun[0] = True  # [N], where sequences with the same tokens before the place begin
+        for place, new in enumerate(differs.T):
+            starts = np.flatnonzero(new)  # of the sequences with the same tokens up to the place
+            groups = np.flatnonzero(begun[starts])
+            counts = np.diff(groups, append=len(starts))
+            if (counts > 1).any():
+                sums = np.add.reduceat(self.probabilities, starts)
+                kept = np.repeat(counts > 1, counts)
+                numbers = np.where(counts > 1, (counts > 1).cumsum() - 1 + len(sizes) - 1, -1)
+                forks[:, place] = numbers[begun.cumsum() - 1]
+                options.append(self._tokens[starts[kept], place])
+                chances.append((sums / np.repeat(np.add.reduceat(sums, groups), counts))[kept])
+                sizes += counts[counts > 1].tolist()
+            begun = new
+        joined = np.concatenate([np.zeros(0, dtype=np.int32), *options]), np.concatenate([np.zeros(0), *chances])
+        return forks.astype(np.min_scalar_type(-len(sizes))), *joined, [*accumulate(sizes)]
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
         """Distinct and sorted; N of them."""
-        return tuple(map(self._sequence, range(len(self))))
+        return tuple(tuple(self._sequence(index)) for index in range(len(self)))
 
     def path(self, token_ids: Sequence[int]) -> SoftPath:
         """Return the targets along the tokens of one of the sequences; do not change them."""
-        first, stop, targets = 0, len(self), []
-        for place, token_id in enumerate(token_ids):
-            if stop - first == 1 and self._sequence(first)[place:] == (rest := (*token_ids[place:],)):
-                return SoftPath([*token_ids], [*targets, *({token_id: 1.0} for token_id in rest)])
-            target, ranges = self._branches(first, stop, place)
-            if token_id not in ranges:
+        tokens, width = [*token_ids], self._tokens.shape[1]
+        index = self._index(tokens)
+        if index is None:
+            same = (self._tokens == [*tokens, *[-1] * width][:width]).cumprod(axis=1).sum(axis=1)
+            if (place := int(same.max(initial=0))) < len(tokens):
                 raise ValueError(
-                    f"token_ids={[*token_ids]!r:.80} leaves the sequences at position {place}: expected the tokens of one of the "
+                    f"token_ids={tokens!r:.80} leaves the sequences at position {place}: expected the tokens of one of the "
                     f"{len(self)} answers; a label must have a probability above 0 in its own distribution."
                 )
-            targets.append(target)
-            first, stop = ranges[token_id]
-        if stop - first > 1 or self._sequence(first) != tuple(token_ids):
             raise ValueError(
-                f"token_ids={[*token_ids]!r:.80} ends before the answer does: expected all tokens of a sequence, with its end."
+                f"token_ids={tokens!r:.80} ends before the answer does: expected all tokens of a sequence, with its end."
             )
-        return SoftPath([*token_ids], targets)
+        return self._path(index)
 
-    def _branches(self, first: int, stop: int, place: int) -> _Branches:
-        """Return the probability of each token after a common prefix, and the sequences that continue with it."""
-        if stop - first == 1:  # not worth keeping; the sequence may have ended, as none of several has
-            token = int(self._tokens[first, place]) if place < self._tokens.shape[1] else -1
-            return ({token: 1.0}, {token: (first, stop)}) if token >= 0 else ({}, {})
-        key = (first, stop, place)
-        if (known := self._known.get(key)) is None:
-            column = self._tokens[first:stop, place]
-            starts = [0, *((column[1:] != column[:-1]).nonzero()[0] + 1).tolist()]
-            sums = np.add.reduceat(self.probabilities[first:stop], starts)
-            tokens, edges = column[starts].tolist(), [*(first + start for start in starts), stop]
-            target = dict(zip(tokens, (sums / sums.sum()).tolist(), strict=True))
-            known = self._known[key] = target, dict(zip(tokens, pairwise(edges), strict=True))
+    def _path(self, index: int) -> SoftPath:
+        tokens = self._sequence(index)
+        forks = zip(self._forks[index].tolist(), tokens, strict=False)
+        return SoftPath(tokens, [{token: 1.0} if fork < 0 else self._target(fork) for fork, token in forks])
+
+    def _target(self, fork: int) -> dict[int, float]:
+        if (known := self._targets.get(fork)) is None:
+            options = slice(*self._edges[fork : fork + 2])
+            pairs = zip(self._options[options].tolist(), self._chances[options].tolist(), strict=True)
+            known = self._targets[fork] = dict(pairs)
         return known
+
+    def _index(self, token_ids: Sequence[int]) -> int | None:
+        """Return which of the sequences has these tokens."""
+        width = self._tokens.shape[1]
+        if not 0 < len(token_ids) <= width:
+            return None
+        found = np.flatnonzero((self._tokens == [*token_ids, *[-1] * (width - len(token_ids))]).all(axis=1))
+        return int(found[0]) if len(found) else None
 
     def draw(self, rng: np.random.Generator) -> SoftPath:
         """Draw a sequence, and return it with the targets along it."""
-        return self.path(self._sequence(draw_index(self._cumulative, rng)))
+        return self._path(draw_index(self._cumulative, rng))
 
     def __contains__(self, token_ids: Sequence[int]) -> bool:
-        first, stop = 0, len(self)
-        for place, token_id in enumerate(token_ids):
-            first, stop = self._branches(first, stop, place)[1].get(token_id, (0, 0))
-            if first == stop:
-                return False
-        return self._sequence(first) == tuple(token_ids)
+        return self._index(token_ids) is not None
 
     def __len__(self) -> int:
         return len(self.probabilities)
 
-    def _sequence(self, index: int) -> tuple[int, ...]:
-        tokens = self._tokens[index].tolist()
-        return tuple(tokens[: tokens.index(-1)] if tokens[-1] < 0 else tokens)
+    def _sequence(self, index: int) -> list[int]:
+        tokens: list[int] = self._tokens[index].tolist()
+        return tokens[: tokens.index(-1)] if tokens[-1] < 0 else tokens
