@@ -65,8 +65,9 @@ class SoftCollator:
             if any(other != counts for other in others):
                 raise ValueError(f"rows have {SOFT_FIELDS} of different lengths: expected one of each for each entry.")
             line, offset = np.repeat(np.array(places), counts, axis=0).T  # [S] each, for the entries of all rows
-            position, token_id, p = (np.array([*chain(*values)]) for values in fields_of_rows)
-            place = position.astype(np.int64) + offset  # without entries an array has the type of floats
+            kinds = zip(fields_of_rows, (np.int64, np.int64, np.float64), strict=True)
+            position, token_id, p = (np.fromiter(chain(*values), kind, len(line)) for values, kind in kinds)
+            place = position + offset
             kept = np.flatnonzero((place >= 0) & (place < length))
             # A collator that joins rows takes the label of the first token of each, which nothing predicts.
             if (labels := batch.get("labels")) is not None:
@@ -97,11 +98,11 @@ def _places(rows: list[list[int]], batch: Mapping[str, Any], sequence: TokenColu
     if not isinstance(table, Tensor) or table.dim() != 2:
         found = f"shape {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
         raise ValueError(f"the collator's {sequence} is {found}: expected a tensor [B, T]; use return_tensors='pt'.")
-    lines = table.tolist()
+    lines = table.numpy(force=True).tolist()
     if len(lines) == len(rows):
         mask = batch.get("attention_mask") if sequence == "input_ids" else None
-        real = mask.tolist() if isinstance(mask, Tensor) and mask.shape == table.shape else [None] * len(rows)
-        return [(number, _offset(*of_row, number)) for number, of_row in enumerate(zip(rows, lines, real, strict=True))]
+        real = mask if isinstance(mask, Tensor) and mask.shape == table.shape else [None] * len(rows)
+        return [(number, _offset(own, lines[number], real[number], number)) for number, own in enumerate(rows)]
     starts = [*accumulate(map(len, rows), initial=0)]
     if len(lines) != 1 or lines[0][: starts[-1]] != [*chain(*rows)]:
         raise ValueError(
@@ -111,14 +112,14 @@ def _places(rows: list[list[int]], batch: Mapping[str, Any], sequence: TokenColu
     return [(0, start) for start in starts[:-1]]
 
 
-def _offset(own: list[int], line: list[int], real: list[Any] | None, number: int) -> int:
+def _offset(own: list[int], line: list[int], real: Tensor | None, number: int) -> int:
     """Return how far a row was moved in its line of the batch: 0 if it was padded or cut on the right, else on the left."""
     room = len(line) - len(own)
     size = min(len(own), len(line))
     begins = line[:size] == own[:size]
     ends = line[len(line) - size :] == own[len(own) - size :]
     if begins and ends and room > 0 and real is not None:  # padding that looks like text
-        begins = all(real[:size])
+        begins = bool(real[:size].all())
     if begins:
         return 0
     if ends:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, compress, groupby
+from itertools import accumulate, compress
 from operator import not_
 
 import numpy as np
@@ -52,13 +52,14 @@ class Draft:
         return f"{self.trained_text().strip(BARRIER)!r:.80}"
 
     def runs(self, docs: Sequence[int]) -> Iterator[tuple[int, str, int]]:
-        """Yield stretches of trained tokens of one document: the first character, the text, and the document."""
-        stop = 0
-        for number, group in groupby([number if trained else -1 for trained, number in zip(self._trained, docs, strict=True)]):
-            start, stop = stop, stop + len([*group])
-            if number >= 0:
-                begin, end = self._edges[start], self._edges[stop]
-                yield begin, self.text[begin:end], number
+        """Yield stretches of trained tokens of one document: the first character, the text, and the document. ``docs`` ascend."""
+        flags, stop, count = [*self._trained, False, True], 0, len(self._trained)
+        while (start := flags.index(True, stop)) < count:
+            stop = flags.index(False, start)
+            while start < stop:
+                end = bisect_right(docs, docs[start], start, stop)
+                yield self._edges[start], self.text[self._edges[start] : self._edges[end]], docs[start]
+                start = end
 
     def characters(self, start: int, end: int, unit: str) -> Span:
         """Return a span of tokens, or of characters of the trained text, as characters of the row."""
@@ -90,7 +91,7 @@ class Draft:
         first, last = self._tokens(span)
         before, length = span[0] - self._now[first], span[1] - span[0]
         window = self._encoder.window(self.ids, (first, last), before, length, self._locked, answers, key, end_token)
-        path = None if window is None else self._path(window, answers, rng, self.original_text(span))
+        path = None if window is None else self._path(window, answers, rng, span)
         if window is None or path is None:
             self.keep(span)
             return False
@@ -125,7 +126,7 @@ class Draft:
         return inside
 
     def _path(
-        self, window: Window, answers: Callable[[], AnswerDistribution], rng: np.random.Generator | None, label: str
+        self, window: Window, answers: Callable[[], AnswerDistribution], rng: np.random.Generator | None, span: Span
     ) -> SoftPath | None:
         """Return the drawn path, or that of the label; None if it would change what was softened before."""
         if rng is not None:
@@ -135,7 +136,7 @@ class Draft:
                 path = window.trie.path(window.original)
             except ValueError:
                 raise ValueError(
-                    f"{label!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
+                    f"{self.original_text(span)!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
                     "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
                 ) from None
         if (softened := next(reversed(self._soft), -1)) < window.start:
@@ -147,10 +148,11 @@ class Draft:
         """Put the tokens of a path in place of those of the window, in which the number has tokens ``first`` to ``last``."""
         start, stop, new = window.start, window.stop, path.token_ids[:-1]
         own = window.original[:-1]
-        left = right = 0
-        while left < min(first - start, len(new)) and new[left] == own[left]:
+        left, most = 0, min(first - start, len(new))
+        while left < most and new[left] == own[left]:
             left += 1
-        while right < min(stop - 1 - last, len(new) - left) and new[-1 - right] == own[-1 - right]:
+        right, most = 0, min(stop - 1 - last, len(new) - left)
+        while right < most and new[-1 - right] == own[-1 - right]:
             right += 1
         source, count = self.sources[first], len(new) - left - right
         self.sources[start + left : stop - right] = [source] * count
@@ -165,7 +167,7 @@ class Draft:
                 self._spread(*changed, *self._last)
         for place, target in enumerate(path.targets, start):
             if len(target) > 1 and place < len(self.ids):
-                self._soft.setdefault(place, dict(target))
+                self._soft.setdefault(place, target)
         self._last = start, path.token_ids, window.trie
 
     def _spread(self, place: int, target: dict[int, float], start: int, tokens: list[int], trie: TokenTrie) -> None:
@@ -173,6 +175,7 @@ class Draft:
         tail = tokens[place - start :]  # what follows the number before, from the token at ``place`` on
         for end, options in self._soft.items() if tail else ():
             if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:
+                options = self._soft[end] = {**options}  # that of the path is shared
                 share = options.pop(tail[0])
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -142,8 +142,8 @@ class SoftNumbers:
         spans = self._spans(row, draft, docs)
         if not spans and self.where == "answer" and any(trained):
             self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.")
-        for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
-            original = draft.original_text(span)
+        texts = [*map(draft.original_text, spans)]
+        for span, original, label in zip(spans, texts, self._labels(row, texts), strict=True):
             key = f"{type(label).__name__} {label!r}{self._own(original)}"
             answers = partial(self._distribution, label, key, original)
             self.seen += 1
@@ -153,8 +153,8 @@ class SoftNumbers:
                 continue
             if key not in self._only:
                 trim(self._only)
-                texts = answers().texts
-                self._only[key] = texts[0] if len(texts) == 1 else None
+                found = answers().texts
+                self._only[key] = found[0] if len(found) == 1 else None
             if self._only[key] == original:
                 draft.keep(span)
             elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
@@ -233,22 +233,20 @@ class SoftNumbers:
             spans.append((begin, stop))
         return spans
 
-    def _labels(self, row: Mapping[str, Any], draft: Draft, spans: list[Span]) -> Iterator[Any]:
-        """Yield what the target of each number is made from."""
+    def _labels(self, row: Mapping[str, Any], texts: list[str]) -> Iterable[Any]:
+        """Return what the target of each number, of these texts in the row, is made from."""
         if self.column is None:
-            yield from (self._read(draft.original_text(span)) for span in spans)
-            return
+            return map(self._read, texts)
         if self.column not in row:
             raise ValueError(
                 f"the row has no column {self.column!r}, only {', '.join(map(repr, row))}: expected the one of `column`."
             )
         values = row[self.column]
-        if len(spans) == 1 and self.where == "answer":
-            yield values
-        elif isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(spans):
-            raise ValueError(f"{self.column}={values!r:.80} for {len(spans)} numbers: expected a list of one entry for each.")
-        else:
-            yield from values
+        if len(texts) == 1 and self.where == "answer":
+            return [values]
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(texts):
+            raise ValueError(f"{self.column}={values!r:.80} for {len(texts)} numbers: expected a list of one entry for each.")
+        return cast(Iterable[Any], values)
 
     def _read(self, text: str) -> str | None:
         """Return the label that a text of a row stands for, in ordinary notation; None if it is not in the format."""

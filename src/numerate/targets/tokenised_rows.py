@@ -127,13 +127,12 @@ def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterabl
         value = out.get(name)
         listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
         if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
-            out[name] = _like(value, [value[source] for source in sources])  # type: ignore[index]
+            arrays = isinstance(value, torch.Tensor | np.ndarray)
+            out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]  # type: ignore[index,union-attr]
 
 
 def _like(old: Any, values: list[Any]) -> Any:
     """Return the values in the form of ``old``: a tensor, an array or a list."""
     if isinstance(old, torch.Tensor):
-        if old.dim() > 1:  # several entries for each token, such as a mask of pictures
-            return torch.stack(values) if values else old[:0]
         return torch.tensor([float(v) if old.is_floating_point() else int(v) for v in values], dtype=old.dtype)
     return np.array(values, dtype=old.dtype) if isinstance(old, np.ndarray) else values

@@ -100,7 +100,7 @@ class Encoder:
             end_token: what follows a number at the end of the row, if known.
         """
         first, last = tokens
-        if any(locked[first : last + 1]):
+        if True in locked[first : last + 1]:
             return None
         for start, stop in self._bounds(ids, first, last + 1, locked):
             ender = ids[stop] if stop < len(ids) else end_token
@@ -111,7 +111,7 @@ class Encoder:
                 kept -= 1
             while after < stop and not locked[after]:
                 after += 1
-            own, begin = (*ids[start:stop],), offset + sum(map(len, self.pieces(ids[start:first])))
+            own, begin = (*ids[start:stop],), offset + len(self.text(ids[start:first]))
             end = begin + length
             name = (key, own, begin, end, ender, kept - start, stop - after)
             if name not in self._tries:
