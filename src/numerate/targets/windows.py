@@ -162,8 +162,8 @@ class Encoder:
             if self._one(prefix, before + middle + after, cut) != own:
                 continue
             texts = [f"{before}{text}{after}" for text in answers.texts]
-            encoded = self.encode([prefix + text[cut:] for text in texts])
-            lead = self._cached(prefix) if prefix else ()
+            encoded = self._encoded([prefix + text[cut:] for text in texts])
+            lead = self._encoded([prefix])[0] if prefix else ()
             if any(ids[: len(lead)] != lead for ids in encoded):
                 continue
             members = [ids[len(lead) :] for ids in encoded]
@@ -182,15 +182,16 @@ class Encoder:
         return None
 
     def _one(self, prefix: str, text: str, cut: int) -> tuple[int, ...] | None:
-        encoded = self._cached(prefix + text[cut:])
-        lead = self._cached(prefix) if prefix else ()
+        lead = self._encoded([prefix])[0] if prefix else ()
+        encoded = self._encoded([prefix + text[cut:]])[0]
         return encoded[len(lead) :] if encoded[: len(lead)] == lead else None
 
-    def _cached(self, text: str) -> tuple[int, ...]:
-        if text not in self._known:
-            trim(self._known)
-            self._known[text] = self.encode([text])[0]
-        return self._known[text]
+    def _encoded(self, texts: list[str]) -> list[tuple[int, ...]]:
+        """Return the tokens of each text, most of which are those of texts before: bells of other labels overlap."""
+        trim(self._known)
+        if new := [text for text in texts if text not in self._known]:
+            self._known.update(zip(new, self.encode(new), strict=True))
+        return [*map(self._known.__getitem__, texts)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}, "_tries": {}}  # a worker process starts with its own
