@@ -135,8 +135,9 @@ class Draft:
             try:
                 path = window.trie.path(window.original)
             except ValueError:
+                label = self.original_text(span)
                 raise ValueError(
-                    f"{self.original_text(span)!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
+                    f"{label!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
                     "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
                 ) from None
         if (softened := next(reversed(self._soft), -1)) < window.start:

@@ -1,4 +1,4 @@
-"""Generators of many rows, seeded together: each is ``np.random.default_rng([*entropy, index])``, of which seeding is the slow part.
+"""Generators of many rows, seeded together: each is ``np.random.default_rng([*entropy, index])``, whose seeding is slow.
 
 ``np.random.SeedSequence`` hashes its words one by one, for one generator. NumPy guarantees that hash, so it is computed here for
 all rows at once.

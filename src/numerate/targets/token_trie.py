@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -80,35 +80,32 @@ class TokenTrie:
         self._cumulative = self.probabilities.cumsum()
         columns = [*zip_longest(*ordered, fillvalue=-1)]
         self._tokens = np.array(columns, dtype=np.int32).T.copy()  # [N, longest]
-        self._forks, self._options, self._chances, self._edges = self._branches()
+        self._forks, self._options, self._masses, self._edges = self._branches()
         self._targets: dict[int, dict[int, float]] = {}
 
     def _branches(self) -> tuple[Ints, Ints, Floats, list[int]]:
         """Return the fork of each sequence at each place ``[N, longest]``, -1 where the token is certain; and all their options.
 
-        The options of fork f are the tokens and probabilities ``edges[f]`` to ``edges[f + 1]``.
+        The options of fork f are the tokens and masses ``edges[f]`` to ``edges[f + 1]``.
         """
         differs = np.ones_like(self._tokens, dtype=bool)  # [N, longest], whether the tokens up to a place are not those before
         np.logical_or.accumulate(self._tokens[1:] != self._tokens[:-1], axis=1, out=differs[1:])
-        forks = np.full(self._tokens.shape, -1, dtype=np.int32)
-        options, chances, sizes = [], [], [0]
-        begun = np.zeros(len(differs), dtype=bool)
-        begun[0] = True  # [N], where sequences with the same tokens before the place begin
+        forks, edges = np.full(self._tokens.shape, -1, dtype=np.int32), [0]
+        options, masses = [np.zeros(0, dtype=np.int32)], [np.zeros(0)]
+        begun = np.arange(len(differs)) == 0  # [N], where sequences with the same tokens before the place begin
         for place, new in enumerate(differs.T):
             starts = np.flatnonzero(new)  # of the sequences with the same tokens up to the place
             groups = np.flatnonzero(begun[starts])
-            counts = np.diff(groups, append=len(starts))
-            if (counts > 1).any():
-                sums = np.add.reduceat(self.probabilities, starts)
-                kept = np.repeat(counts > 1, counts)
-                numbers = np.where(counts > 1, (counts > 1).cumsum() - 1 + len(sizes) - 1, -1)
-                forks[:, place] = numbers[begun.cumsum() - 1]
+            if len(starts) > len(groups):
+                counts = np.diff(groups, append=len(starts))
+                forked = counts > 1
+                forks[:, place] = np.where(forked, forked.cumsum() + len(edges) - 2, -1)[begun.cumsum() - 1]
+                kept = np.repeat(forked, counts)
                 options.append(self._tokens[starts[kept], place])
-                chances.append((sums / np.repeat(np.add.reduceat(sums, groups), counts))[kept])
-                sizes += counts[counts > 1].tolist()
+                masses.append(np.add.reduceat(self.probabilities, starts)[kept])
+                edges += (counts[forked].cumsum() + edges[-1]).tolist()
             begun = new
-        joined = np.concatenate([np.zeros(0, dtype=np.int32), *options]), np.concatenate([np.zeros(0), *chances])
-        return forks.astype(np.min_scalar_type(-len(sizes))), *joined, [*accumulate(sizes)]
+        return forks.astype(np.min_scalar_type(-len(edges))), np.concatenate(options), np.concatenate(masses), edges
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
@@ -139,7 +136,8 @@ class TokenTrie:
     def _target(self, fork: int) -> dict[int, float]:
         if (known := self._targets.get(fork)) is None:
             options = slice(*self._edges[fork : fork + 2])
-            pairs = zip(self._options[options].tolist(), self._chances[options].tolist(), strict=True)
+            masses = self._masses[options]
+            pairs = zip(self._options[options].tolist(), (masses / masses.sum()).tolist(), strict=True)
             known = self._targets[fork] = dict(pairs)
         return known
 
