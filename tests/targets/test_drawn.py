@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ from tests.targets.small import encoded, row_targets, tokenizer
 from torch.utils.data import DataLoader, Dataset
 from transformers import TrainerCallback, TrainerState
 
+import numerate
 from numerate.targets import Bell, DrawnDataset, DrawnTransform, SoftNumbers
+from numerate.targets.seeds import generators
 from numerate.targets.windows import Pieces
 
 
@@ -95,6 +99,54 @@ def test_a_number_is_replaced_without_reading_its_row_again(monkeypatch: pytest.
         counts.append(len(looked) - len(row["input_ids"]))
     assert counts[0] <= 10 * 15
     assert counts[1] <= 2.1 * counts[0], "not more for a number in a longer row"
+
+
+def test_a_batch_takes_few_python_calls_for_a_row_and_for_a_number():
+    """Counted, as times vary: eight GPUs wait for these rows. A second time, when all members are encoded."""
+    folder, calls = str(Path(numerate.__file__).parent), []
+
+    def counted(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            calls.append(frame.f_code.co_name)
+
+    def of_a_row(numbers: int, words: int, rows: int) -> float:
+        text = "many words " * words + ", of 1000" * numbers
+        ids = [*encoded(tokenizer("digits"), text), 0]
+        data = DrawnDataset([{"input_ids": ids}] * rows, SoftNumbers(tokenizer("digits"), Bell(width=20), where="all"))
+        data.__getitems__(range(rows))
+        calls.clear()
+        sys.setprofile(counted)
+        data.__getitems__(range(rows))
+        sys.setprofile(None)
+        return len(calls) / rows
+
+    one, five = of_a_row(1, 1, 8), of_a_row(5, 1, 8)
+    assert one <= 70
+    assert (five - one) / 4 <= 30
+    assert of_a_row(1, 60, 8) == one, "not more for a longer row"
+    assert of_a_row(1, 1, 32) < one, "less for each row of a larger batch"
+
+
+@pytest.mark.parametrize("entropy", [[0, 0], [5, 3], [2**32, 0], [2**31, 2**33 + 1], [2**70 + 5, 9]], ids=str)
+def test_generators_of_many_rows_are_those_of_numpy(entropy: list[int]):
+    indices = [0, 1, 7, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**64 - 1]
+    for index, ours in zip(indices, generators(entropy, indices), strict=True):
+        theirs = np.random.default_rng([*entropy, index])
+        assert ours.random(3).tolist() == theirs.random(3).tolist()
+        assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+def test_rows_are_fetched_together():
+    fetched: list[list[int]] = []
+
+    class Many(Rows):
+        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+            fetched.append([*indices])
+            return [self[index] for index in indices]
+
+    data = DrawnDataset(Many(), make_soft())
+    assert plain(data.__getitems__([3, -1])) == plain([data[3], data[11]])
+    assert fetched == [[3, 11], [3], [11]]
 
 
 @pytest.mark.launch
