@@ -165,15 +165,16 @@ class Draft:
         if self._last is not None and start < self._last[0] + len(self._last[1]):
             old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
             if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
-                self._spread(*changed, *self._last)
+                self._spread(changed, self._last)
         for place, target in enumerate(path.targets, start):
             if len(target) > 1 and place < len(self.ids):
                 self._soft.setdefault(place, target)
         self._last = start, path.token_ids, window.trie
 
-    def _spread(self, place: int, target: dict[int, float], start: int, tokens: list[int], trie: TokenTrie) -> None:
-        """Wherever the number before may end, let ``target`` follow instead of the token that stood at ``place``."""
-        tail = tokens[place - start :]  # what follows the number before, from the token at ``place`` on
+    def _spread(self, changed: tuple[int, dict[int, float]], last: tuple[int, list[int], TokenTrie]) -> None:
+        """Wherever the number before may end, let the target at a place follow instead of the token that stood there."""
+        (place, target), (start, tokens, trie) = changed, last
+        tail = tokens[place - start :]  # what follows the number before, from the place on
         for end, options in self._soft.items() if tail else ():
             if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:
                 options = self._soft[end] = {**options}  # that of the path is shared

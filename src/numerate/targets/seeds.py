@@ -48,7 +48,7 @@ def generators(entropy: Sequence[int], indices: Sequence[int]) -> Iterator[np.ra
     index = np.array(indices, dtype=np.uint64)  # [R]
     fixed = [number >> bit & 0xFFFFFFFF for number in entropy for bit in range(0, max(number.bit_length(), 1), 32)]
     words = [*(np.full(len(index), word, dtype=np.uint32) for word in fixed), *(index & 0xFFFFFFFF, index >> 32)]
-    words += [np.zeros(len(index))] * (_POOL - len(words))
+    words += [np.zeros_like(index)] * (_POOL - len(words))
     lines = np.stack(words).astype(np.uint32)  # [W, R]
     constants = _powers(0x43B0D7E5, 0x931E8875, 4 * len(lines) + _POOL + 1)
     pool, used = _hashed(lines[:_POOL], constants[: _POOL + 1]), _POOL
@@ -62,15 +62,19 @@ def generators(entropy: Sequence[int], indices: Sequence[int]) -> Iterator[np.ra
         used += _POOL
     states = _hashed(np.concatenate([pool, pool]), _OUT).T.astype("<u4", order="C").view("<u8")  # [R, 4]
     for state in states:
-        yield np.random.Generator(np.random.PCG64(_Seeds(state)))
+        seeds: Any = _Seeds(state)  # NumPy takes any ISeedSequence; its types say SeedSequence
+        yield np.random.Generator(np.random.PCG64(seeds))
 
 
 def _hashed(words: _Words, constants: _Words) -> _Words:
     """Hash words, [n, R] or [R], with n of the n + 1 constants each."""
-    found = (words ^ constants[:-1]) * constants[1:]
-    return found ^ (found >> 16)
+    return _folded((words ^ constants[:-1]) * constants[1:])
 
 
 def _mixed(pool: _Words, words: _Words) -> _Words:
-    found = pool * np.uint32(_MIX) - words * np.uint32(_MIXED)
-    return found ^ (found >> 16)
+    return _folded(pool * np.uint32(_MIX) - words * np.uint32(_MIXED))
+
+
+def _folded(words: _Words) -> _Words:
+    folded: _Words = words ^ (words >> np.uint32(16))
+    return folded

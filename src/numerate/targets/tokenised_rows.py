@@ -128,7 +128,7 @@ def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterabl
         listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
         if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
             arrays = isinstance(value, torch.Tensor | np.ndarray)
-            out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]  # type: ignore[index,union-attr]
+            out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]  # type: ignore[index]
 
 
 def _like(old: Any, values: list[Any]) -> Any:
