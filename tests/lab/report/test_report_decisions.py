@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from rich.console import Console
 from tests.lab.report.simulated import rewrite, setup_of, write_cell, write_experiment
 

@@ -6,10 +6,6 @@ import json
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import headline_of, setup_in_memory, write_cell, write_experiment
 
 from numerate.lab.report import write_report

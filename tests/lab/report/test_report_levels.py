@@ -19,10 +19,6 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import headline_of, reconfigure, setup_in_memory, write_cell, write_experiment
 
 from numerate.answers.metrics import METRICS

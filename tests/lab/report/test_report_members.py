@@ -7,10 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import headline_of, setup_in_memory, write_cell, write_experiment
 
 from numerate.lab.evaluation.decisions import pool_sizes

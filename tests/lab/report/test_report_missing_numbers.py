@@ -14,10 +14,6 @@ from statistics import median as median_of
 from typing import Any, NoReturn
 
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from matplotlib.figure import Figure
 from rich.console import Console
 from tests.lab.report.simulated import headline_of, lines, rewrite, setup_of, write_cell, write_experiment

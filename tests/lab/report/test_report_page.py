@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import ReportPage, reconfigure, rewrite, setup_of
 from tests.lab.report.test_report_missing_numbers import CASES, EXAMPLES, make_run
 

@@ -13,10 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import headline_of, reconfigure, setup_in_memory
 from tests.lab.report.test_report_decisions import make_run
 

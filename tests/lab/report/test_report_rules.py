@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.test_report_levels import EXAMPLES, SPLIT, baselines, setup_of
 
 from numerate.cli import compare as terminal

@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import ReportPage, headline_of, reconfigure, rewrite
 from tests.lab.report.test_report_decisions import make_run
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
-
 from tests.lab.report.simulated import ReportPage
 from tests.lab.report.test_report import ce, smmd
 from tests.lab.report.test_report import make_run as make_exact
