@@ -81,7 +81,8 @@ def drawn(monkeypatch) -> list[Any]:
     """The figures that are saved."""
     figures: list[Any] = []
     save = plotting.figures.save
-    monkeypatch.setattr(plotting.calibration, "save", lambda figure, path: figures.append(figure) or save(figure, path))
+    for module in (plotting.calibration, plotting.format_tokens):
+        monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure) or save(figure, path))
     return figures
 
 
@@ -156,18 +157,15 @@ class TestCalibration:
 
 
 class TestFormats:
-    def test_every_kind_with_its_tokens(self, tmp_path, monkeypatch):
-        figures: list[Any] = []
-        save = plotting.figures.save
-        monkeypatch.setattr(plotting.format_tokens, "save", lambda figure, path: figures.append(figure) or save(figure, path))
+    def test_every_kind_with_its_tokens(self, tmp_path, drawn):
         tokenizers = {kind: small.tokenizer(kind) for kind in small.KINDS}
         path = plot_formats(tokenizers, tmp_path / "new" / "formats.png", "-1234.5")
         assert path.read_bytes().startswith(b"\x89PNG")
-        for axes, (title, tokenizer) in zip(figures[0].axes, tokenizers.items(), strict=True):
+        for axes, (title, tokenizer) in zip(drawn[0].axes, tokenizers.items(), strict=True):
             rows = format_tokens(tokenizer, "-1234.5")
             assert [row.kind for row in rows] == [*KINDS]
-            drawn = [text.get_text() for text in axes.texts]
-            assert drawn == [text for row in rows for text in (row.kind, row.places, *row.tokens)]
+            texts = [text.get_text() for text in axes.texts]
+            assert texts == [text for row in rows for text in (row.kind, row.places, *row.tokens)]
             assert axes.get_title(loc="left") == f"-1234.5, {title}"
             boxes, edge = [patch.get_bbox() for patch in axes.patches], axes.get_xlim()[1]
             assert len(boxes) == sum(len(row.tokens) for row in rows)

@@ -37,8 +37,8 @@ def problem_of(spec: DrawnProblem) -> Problem:
     return FAMILIES[spec.family].build(spec.numbers, spec.names)
 
 
-def layout_of(spec: DrawnProblem, size: int = 384) -> Layout:
-    return arranged(problem_of(spec), spec, size)
+def layout_of(spec: DrawnProblem) -> Layout:
+    return arranged(problem_of(spec), spec, 384)
 
 
 def of(figure: Figure, kind: str) -> list[tuple[tuple[complex, ...], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import fields, replace
 from fractions import Fraction
 
@@ -210,8 +211,6 @@ def test_a_bare_question_has_the_same_answer(name, chosen):
 
 
 def value_of(text):
-    import re
-
     return eval(re.sub(r"\d+(\.\d+)?", lambda m: f"Fraction('{m[0]}')", text), {"Fraction": Fraction})
 
 
@@ -223,8 +222,6 @@ def test_expressions_have_the_value_of_their_answer(operands, split):
 
 
 def test_extrapolation_is_longer_and_larger():
-    import re
-
     task = Arithmetic(difficulty=2)
 
     def shape(text):
