@@ -213,6 +213,11 @@ class Score:
         return effect if effect is None or not self._turned else -effect
 
     @property
+    def tested(self) -> bool:
+        """Whether there are enough seeds for a test."""
+        return self.comparison is not None and self.comparison.seeds >= LEAST_SEEDS
+
+    @property
     def size(self) -> float:
         """Size of the gain, better or worse; 0 without a comparison."""
         return 0.0 if self.gain is None else abs(self.gain.estimate)
@@ -236,7 +241,7 @@ class Score:
         Everything that the report and the terminal call better, worse or significant among models goes through this.
         """
         compared = self.comparison
-        if not self.judged or compared is None or self.measure.higher_is_better is None or compared.seeds < LEAST_SEEDS:
+        if not self.judged or not self.tested or compared is None or self.measure.higher_is_better is None:
             return None
         return (compared.difference.estimate > 0) == self.measure.higher_is_better if compared.final_p < 1 - LEVEL else None
 
@@ -304,9 +309,14 @@ def scores(setup: Setup) -> list[Score]:
     return result
 
 
+def score_of(setup: Setup, label: str, split: str, summary: Measure, decision: str, values: Floats) -> Score:
+    """Return the score of values ``[S, E]`` of a metric, not compared yet."""
+    seeds, examples = values.shape
+    return Score(label, split, summary, decision, seeds, examples, interval(summary, values), judged=setup.judged)
+
+
 def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
-    mine = setup.values(label, split, summary.name, decision)
-    score = Score(label, split, summary, decision, len(mine), mine.shape[1], interval(summary, mine), judged=setup.judged)
+    score = score_of(setup, label, split, summary, decision, setup.values(label, split, summary.name, decision))
     compared = label in setup.others() and decision in setup.decisions(setup.baseline)
     return against(setup, score, str(setup.baseline), decision) if compared else score
 
@@ -370,10 +380,15 @@ def costs(setup: Setup) -> list[RunCost]:
     return result
 
 
+def finite(errors: Floats) -> Floats:
+    """Return the errors ``[S, E]`` of the examples that have a finite one with every seed."""
+    return errors[:, np.isfinite(errors).all(0)]
+
+
 def few_decide(errors: Floats) -> bool:
     """Return whether a few answers dominate the mean of a run, of errors ``[S, E]``: it is above ten medians."""
     with np.errstate(over="ignore"):
-        return bool(errors.mean(1).max() > FEW_ANSWERS * np.median(errors) > 0)
+        return bool(errors.size and errors.mean(1).max() > FEW_ANSWERS * np.median(errors) > 0)
 
 
 def estimate(summary: Measure, values: Floats) -> float:

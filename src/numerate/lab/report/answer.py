@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-import numpy as np
-
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.derailing import DERAILED
 from numerate.lab.evaluation.missing import NO_NUMBER, ZERO_LABELS
 from numerate.lab.models.names import BUILT
-from numerate.lab.report.analysis import LEVEL, RunCost, Score, Setup, estimate, few_decide
+from numerate.lab.report.analysis import LEVEL, RunCost, Score, Setup, estimate, few_decide, finite
 from numerate.lab.report.decisions import Decisions, fitting_rule
 from numerate.lab.stats import LEAST_SEEDS, Comparison, seeds_needed
 from numerate.lab.wording.decisions import change_text, decision_title, pair
@@ -127,9 +125,8 @@ def exploded_sentence(setup: Setup) -> str:
     found = []
     for label in setup.labels:
         for decision in setup.decisions(label):
-            errors = setup.values(label, split, name, decision, filled=True)
-            errors = errors[:, np.isfinite(errors).all(0)]
-            if errors.size and few_decide(errors):
+            errors = finite(setup.values(label, split, name, decision, filled=True))
+            if few_decide(errors):
                 summary = mean_measure(name)
                 means = [summary.value(mean) for mean in (estimate(summary, errors), float(errors.mean(1).max()))]
                 told = f"{means[0]} in a typical run, {means[1]} in the worst" if len(errors) > 1 else means[0]

@@ -23,7 +23,6 @@ from numerate.lab.report.member_scores import MemberScores, disagreement_sentenc
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.summary import Summary, overall_figures, overall_sentence, summarise
-from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.measures import Measure
 
 FIGURES = ("predictions", "errors", "places", "lengths", "calibration", "curves")
@@ -100,7 +99,7 @@ class Chapter:
     @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
-        return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.headline)
+        return any(score.tested for score in self.headline)
 
     @property
     def same_seeds(self) -> bool:

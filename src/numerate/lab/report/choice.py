@@ -15,7 +15,7 @@ import numpy as np
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import rule_and_members
-from numerate.lab.report.analysis import Score, Setup, against, few_decide, holm_corrected, interval
+from numerate.lab.report.analysis import Score, Setup, against, few_decide, finite, holm_corrected, score_of
 from numerate.lab.report.recommended import RecommendationCheck
 from numerate.lab.wording.measures import Measure, mean_measure
 
@@ -54,10 +54,7 @@ class ShownPair:
         return [rule for rule in rules if rule == GREEDY or not self.setup.predicts(label) or rule_and_members(rule)[1] > 1]
 
     def _score(self, label: str, rule: str) -> Score:
-        values = self._values(label, rule)
-        seeds, examples = values.shape
-        found = interval(self.measure, values)
-        return Score(label, self.split, self.measure, rule, seeds, examples, found, judged=self.setup.judged)
+        return score_of(self.setup, label, self.split, self.measure, rule, self._values(label, rule))
 
     def _values(self, label: str, rule: str) -> Floats:
         return self.setup.values(label, self.split, self.measure.name, rule, filled=self.filled)
@@ -104,9 +101,7 @@ class ShownPair:
         found = []
         for score in (self.before, self.after):
             assert score is not None
-            errors = self.setup.values(*(score.label, self.split, name, score.decision), filled=True)
-            errors = errors[:, np.isfinite(errors).all(0)]
-            found.append(bool(errors.size) and few_decide(errors))
+            found.append(few_decide(finite(self.setup.values(score.label, self.split, name, score.decision, filled=True))))
         return found == [False, True]
 
 

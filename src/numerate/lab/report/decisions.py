@@ -20,8 +20,7 @@ import numpy as np
 from numerate.lab.evaluation.decisions import FITTING, GREEDY
 from numerate.lab.evaluation.derailing import DERAILED
 from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
-from numerate.lab.report.analysis import Score, Setup, compared, estimate, few_decide, holm_corrected, interval
-from numerate.lab.stats import LEAST_SEEDS
+from numerate.lab.report.analysis import Score, Setup, compared, estimate, few_decide, finite, holm_corrected, interval
 from numerate.lab.wording.decisions import Worth
 from numerate.lab.wording.measures import Measure, mean_measure, measure
 
@@ -89,7 +88,7 @@ class Decisions:
     @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
-        return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.scores)
+        return any(score.tested for score in self.scores)
 
 
 def decisions(setup: Setup) -> Decisions | None:
@@ -143,10 +142,10 @@ def _scores(setup: Setup, found: _Found, summary: Measure, label: str, split: st
         {rule: setup.values(label, split, name, rule, filled=own) for rule in rules}  # [S, E]
         for own in (False, True)
     )
-    finite = np.isfinite(np.stack([*filled.values()])).all((0, 1))  # [E]
-    if not finite.any():  # then no example is left out: the decisions without numbers have an infinite mean
-        finite = np.ones_like(finite)
-    kept = np.ones_like(finite) if summary.median else finite  # missing answers do not make a median infinite
+    known = np.isfinite(np.stack([*filled.values()])).all((0, 1))  # [E]
+    if not known.any():  # then no example is left out: the decisions without numbers have an infinite mean
+        known = np.ones_like(known)
+    kept = np.ones_like(known) if summary.median else known  # missing answers do not make a median infinite
     values = {rule: own[:, kept] for rule, own in (plain if summary.median else filled).items()}
     for rule, mine in values.items():
         score = DecisionScore(
@@ -159,7 +158,7 @@ def _scores(setup: Setup, found: _Found, summary: Measure, label: str, split: st
             interval=interval(summary, mine),
             judged=setup.judged,
             left_out=int((~kept).sum()),
-            mean=estimate(mean_measure(name), filled[rule][:, finite]),
+            mean=estimate(mean_measure(name), filled[rule][:, known]),
             median=float(np.median(plain[rule], axis=1).mean()),
         )
         yield score if rule == GREEDY else compared(score, mine, values[GREEDY])
@@ -189,9 +188,7 @@ def _summarised(setup: Setup, name: str, found: _Found) -> Measure:
     ruined = False
     for place, parts in found.items():
         for rule in (rule for rule in parts[0].measures if _has(found, *place, rule, name)):
-            errors = setup.values(*place, name, rule, filled=True)
-            finite = errors[:, np.isfinite(errors).all(0)]
-            ruined = ruined or bool(finite.size and few_decide(finite))
+            ruined = ruined or few_decide(finite(setup.values(*place, name, rule, filled=True)))
     return measure(name) if ruined and measure(name).median else mean_measure(name)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.analysis import Score, Setup, against, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
-from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.text import listed, sentence, without_plain
 
@@ -48,7 +47,7 @@ class Formats:
     @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
-        return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.scores)
+        return any(score.tested for score in self.scores)
 
 
 def formats(setup: Setup, headline: Sequence[Score]) -> Formats | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY, SAMPLED
 from numerate.lab.evaluation.error_sources import pooled, rule_and_members
-from numerate.lab.report.analysis import Score, Setup, compared, holm_corrected, interval
+from numerate.lab.report.analysis import Score, Setup, compared, holm_corrected, score_of
 from numerate.lab.report.answer import in_split
 from numerate.lab.report.decisions import Decisions, fitting_rule
 from numerate.lab.stats import LEAST_SEEDS
@@ -84,8 +84,7 @@ class MemberScores:
     @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
-        every = [score.comparison for pool in self.pools for score in pool.scores.values()]
-        return any(found is not None and found.seeds >= LEAST_SEEDS for found in every)
+        return any(score.tested for pool in self.pools for score in pool.scores.values())
 
     def columns(self) -> list[tuple[str, str]]:
         """Return the name and heading of each fact that is known."""
@@ -126,10 +125,8 @@ def _scores(setup: Setup, measure: Measure, label: str, split: str, rule: str, s
         finite = np.ones_like(finite)
     scores = {}
     for size, own in values.items():
-        mine = own[:, finite]
-        seeds, examples = mine.shape  # each run is a row, whatever its members
-        found = interval(measure, mine)
-        score = Score(label, split, measure, pooled(rule, size), seeds, examples, found, judged=setup.judged)
+        mine = own[:, finite]  # each run is a row, whatever its members
+        score = score_of(setup, label, split, measure, pooled(rule, size), mine)
         scores[size] = score if size == sizes[0] else compared(score, mine, values[sizes[0]][:, finite])
     return scores
 

@@ -17,7 +17,6 @@ from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.analysis import Score, Setup, against, estimate, few_decide, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
-from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.training.config import CROSS_ENTROPY, run_name
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.measures import mean_measure
@@ -79,7 +78,7 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
 
 def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[Score]) -> tuple[Agreement, str]:
     """Return the agreement and the sentence, from all other pairs compared with the recommended one."""
-    tested = [score for score in found if score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS]
+    tested = [score for score in found if score.tested]
     if not tested or not setup.judged:
         return "untested", ""
     plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (CROSS_ENTROPY, GREEDY)]
