@@ -100,8 +100,7 @@ def test_a_table_that_nobody_prepared(tmp_path):
     sizes = {split: len(task.examples(split)) for split in task.splits}
     assert sum(sizes.values()) == 60
     assert sizes["train"] > sizes["interpolate"] > 3
-    example = next(e for e in task.examples("train") if e.answer == "500") if sizes["train"] else None
-    assert example is None or example.prompt == "area: 25, rooms: 1, with balcony. price?"
+    assert next(e for e in task.examples("train") if e.answer == "500").prompt == "area: 25, rooms: 1, with balcony. price?"
     far = Regression.from_files(tmp_path / "flats.csv", target="price", extrapolate=0.2, columns=("area",))
     largest = [int(example.answer) for example in far.examples("extrapolate")]
     assert len(largest) == 12

@@ -148,7 +148,6 @@ class Regression(Task):
         *("extrapolate", "decimal", "average", "raters", "decimals"),
     )
     number_kind = "table"
-    extractor = "last_number"
     measures = (
         *("relative_error", "exact", "parsed", "absolute_error", "log10_error", "smape"),
         *("within_1", "within_5", "within_10"),
@@ -344,11 +343,8 @@ class Regression(Task):
                 f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
                 "Name the column to predict: target='...' (--target). Chats have the column messages, or prompt and completion.",
             )
-        names = self.raters or ("answer" if self.target is None else self.target,)
-        check_columns(names, values)
-        shown = () if self.target is None else self.columns or self.shown(values)
-        row = self.ask(values, folder)
-        return self.raw_answer(values), replace(row, cells={name: values[name] for name in shown})
+        check_columns(self.raters or ("answer" if self.target is None else self.target,), values)
+        return self.raw_answer(values), self.ask(values, folder)
 
     def raw_answer(self, values: Mapping[str, Any]) -> Any:
         """Return the cell of the answer, or those of all raters; None if it is missing, or no rater has a number."""
@@ -377,12 +373,13 @@ class Regression(Task):
             return Row(str(values["prompt"]), "", image)
         check_columns(self.columns or (), values)
         shown = self.columns or self.shown(values)
+        own = {name: values[name] for name in shown}
         if self.wording == "bare":
             # Without a placeholder for a missing value, those after it would seem to be one column further to the left.
-            cells = [(" " if at else "", shown_value(values[key]) or MISSING) for at, key in enumerate(shown)]
-            return Row(Question.of(cells), "", image)
-        named = [(f"{', ' if at else ''}{key}: ", shown_value(values[key])) for at, key in enumerate(shown)]
-        return Row(Question.of(named, f". {self.target}?"), "", image)
+            cells = [(" " if at else "", shown_value(value) or MISSING) for at, value in enumerate(own.values())]
+            return Row(Question.of(cells), "", image, cells=own)
+        named = [(f"{', ' if at else ''}{key}: ", shown_value(value)) for at, (key, value) in enumerate(own.items())]
+        return Row(Question.of(named, f". {self.target}?"), "", image, cells=own)
 
     def shown(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the columns that questions show if ``columns`` is not set."""

@@ -287,7 +287,7 @@ def _delimiter(path: Path, header: str) -> str:
     return "\t" if file_type(path) == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
 
 
-def column(row: dict[str, Any], name: str) -> Any:
+def column(row: Mapping[str, Any], name: str) -> Any:
     """Return a column of a row; raise ``BadData`` that lists the columns if it is missing."""
     if name not in row:
         raise BadData(f"column {name!r} is missing", f"Columns here: {', '.join(map(str, row)) or 'none'}.")

@@ -122,16 +122,16 @@ class WordProblems(Task):
 
 def _gsm8k(row: Mapping[str, Any]) -> WordProblem:
     if "question" in row or not ("prompt" in row or is_chat(row)):
-        question, answer = (str(column(dict(row), name)) for name in ("question", "answer"))
+        question, answer = (str(column(row, name)) for name in ("question", "answer"))
     else:
-        question, answer = (str(column(dict(as_question(row)), name)) for name in ("prompt", "answer"))
+        question, answer = (str(column(as_question(row), name)) for name in ("prompt", "answer"))
     if EXTRACTORS["gsm8k_strict"](answer) is None:
         raise BadData(f"the answer {answer[-40:]!r} has no number after ####", "Expected a worked answer that ends in '#### 42'.")
     return question, answer
 
 
 def _svamp(row: Mapping[str, Any]) -> WordProblem:
-    body, question, equation, answer = (column(dict(row), name) for name in ("Body", "Question", "Equation", "Answer"))
+    body, question, equation, answer = (column(row, name) for name in ("Body", "Question", "Equation", "Answer"))
     number = plain_answer(answer)
     body = body if body.rstrip().endswith((".", ",", "?", "!")) else f"{body}."
     return f"{body} {question}", f"{_plain(equation)} = {number}\n#### {number}"

@@ -75,7 +75,6 @@ class MathVision(Task):
     name = "math_vision"
     dataset = "MathVista or MathVision"
     number_kind = "sums"
-    extractor = "last_number"
     measures = ("exact", "parsed", "relative_error", "within_5")
     visual = True
 
