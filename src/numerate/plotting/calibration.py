@@ -42,7 +42,6 @@ def plot_reliability(
         path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is created if missing.
         seed: seed of the random part of the positions, see :func:`numerate.calibration.pit`.
     """
-    path = Path(path)
     Figure = figure_for(path)  # noqa: N806
     positions = np.sort(pit(distributions, truths, seed=seed))
     n = len(positions)
@@ -86,7 +85,6 @@ def plot_coverage(
         calibrated: from :func:`numerate.calibration.conformal`. Levels that its rows cannot guarantee are left out.
         levels: above 0 and below 1.
     """
-    path = Path(path)
     Figure = figure_for(path)  # noqa: N806
     chosen, truths = sorted(as_list("levels", levels)), as_list("truths", truths)
     figure = Figure(figsize=(6.4, 5.6))
@@ -127,7 +125,6 @@ def plot_distributions(
         calibrated: conformal intervals instead of the model's own.
         titles: one for each.
     """
-    path = Path(path)
     Figure = figure_for(path)  # noqa: N806
     from matplotlib.lines import Line2D
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 COLOURS = ("#1f6f8b", "#d1495b")
 
 
-def figure_for(path: Path) -> type[Figure]:
+def figure_for(path: str | Path) -> type[Figure]:
     """Return matplotlib's Figure; raise if ``path`` has another suffix or matplotlib is not installed."""
-    check_choice("path.suffix", path.suffix, FORMATS)
+    check_choice("path.suffix", Path(path).suffix, FORMATS)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -33,9 +33,10 @@ def unframed(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
     """Save a figure with constrained layout, create its folder if missing, and return the path."""
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     return path

@@ -28,7 +28,6 @@ def plot_formats(tokenizers: Mapping[str, Any], path: str | Path, number: str = 
         path: a ``.png``, ``.svg`` or ``.pdf`` file; its folder is created if missing.
         number: in ordinary notation.
     """
-    path = Path(path)
     Figure = figure_for(path)  # noqa: N806
     if not tokenizers:
         raise ValueError("tokenizers is empty: expected at least one, as {title: tokenizer}.")

@@ -46,7 +46,6 @@ def certain_costs(loss: NumericLoss, index: int, answers: Tensor | None = None, 
 def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
     """Plot the loss of an answer by its distance from the label; for ``"smmd"``, both variants, with their grams."""
     check_choice("loss", loss, tuple(LOSSES))
-    path = Path(path)
     Figure = figure_for(path)  # noqa: N806
     distinct = _distinct(vocab)
     title = f"{vocab.size:,} numeric tokens, values {vocab.values[0].item():,.10g} to {vocab.values[-1].item():,.10g}"
