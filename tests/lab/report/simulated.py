@@ -26,6 +26,15 @@ def lines(path: Path, rows: Sequence[Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def strict(text: str) -> Any:
+    """Read JSON, which has no infinity and no NaN."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def write_experiment(folder: Path, **more: Any) -> None:
     write(folder / "experiment.json", {"name": "test", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}, **more})
 

@@ -23,6 +23,7 @@ from tests.lab.report.simulated import (
     lines,
     reconfigure,
     setup_of,
+    strict,
     write_cell,
     write_experiment,
 )
@@ -554,13 +555,6 @@ def table(address: str) -> list[dict[str, str]]:
     kind, data = address.split(",", 1)
     assert kind == "data:text/csv;charset=utf-8;base64"
     return list(csv.DictReader(io.StringIO(base64.b64decode(data).decode())))
-
-
-def strict(text: str) -> Any:
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 class TestPage:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import html
-import json
 import math
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median as median_of
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
-from tests.lab.report.simulated import headline_of, lines, rewrite, setup_of, write_cell, write_experiment
+from tests.lab.report.simulated import headline_of, lines, rewrite, setup_of, strict, write_cell, write_experiment
 
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
@@ -129,10 +128,6 @@ def decisions(i: int, measures: Sequence[str], by_rule: dict[str, dict[str, floa
     return row | {"distribution": found, "median": "7", "interval": ["1", "20"], "covers": i < 4, "crps": 3.0, "expected": own}
 
 
-def refused(constant: str) -> NoReturn:
-    raise AssertionError(f"{constant} in a JSON file")
-
-
 NO_WORD = re.compile(r"(?<![\w])(nan|inf|-inf|None|NaN|Infinity)(?![\w])")
 
 
@@ -141,7 +136,7 @@ def everything_said(folder: Path) -> tuple[str, str]:
     page = write_report(folder)
     shown = re.sub(r'"data:[^"]*"|<script>.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     text = html.unescape(shown).replace("\u00a0", " ")
-    json.loads(page.with_suffix(".json").read_text(encoding="utf-8"), parse_constant=refused)
+    strict(page.with_suffix(".json").read_text(encoding="utf-8"))
     for file in folder.glob("*.csv"):
         with file.open(encoding="utf-8") as opened:
             rows = list(csv.reader(opened))

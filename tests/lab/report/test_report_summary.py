@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.lab.report.simulated import ReportPage
+from tests.lab.report.simulated import ReportPage, headline_of
+from tests.lab.report.simulated import setup_of as read
 from tests.lab.report.test_report import ce, smmd
 from tests.lab.report.test_report import make_run as make_exact
 from tests.lab.report.test_report_levels import EXAMPLES, GOLDS, SPLIT, baselines, noisy, setup_of
@@ -28,6 +29,9 @@ from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs
 from numerate.lab.report.answer import decision_sentence
 from numerate.lab.report.decisions import decisions
+from numerate.lab.report.figures.drawing import drawing
+from numerate.lab.report.figures.overview import overview
+from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import found_levels
 from numerate.lab.report.recommended import check_recommendation
 from numerate.lab.report.summary import Summary, summarise
@@ -36,8 +40,6 @@ LONGEST = 110  # characters of the sentence
 
 
 def summary_of(setup: Setup, kept: KeptBaselines | None = None) -> Summary:
-    from tests.lab.report.simulated import headline_of
-
     levels = None if kept is None else found_levels(setup, {SPLIT: GOLDS}, kept)
     return summarise(setup, costs(setup), check_recommendation(setup, headline_of(setup)), levels)
 
@@ -200,8 +202,6 @@ class TestSentence:
         ],
     )
     def test_exact_answers(self, tmp_path: Path, losses: Any, options: Any, verdict: str, sentence: str):
-        from tests.lab.report.simulated import setup_of as read
-
         found = summary_of(read(make_exact(tmp_path, losses, **options)))
         assert (found.verdict, found.sentence) == (verdict, sentence)
 
@@ -349,10 +349,6 @@ class TestPage:
         assert [figure.partition(":")[0] for figure in figures] == ["Exact answers", "How sure", "Time per step"]
 
     def test_the_picture_has_every_pair_and_baseline(self):
-        from numerate.lab.report.figures.drawing import drawing
-        from numerate.lab.report.figures.overview import overview
-        from numerate.lab.report.figures.svg import to_svg
-
         setup = table({**GOOD, ("smmd", GREEDY): 400.0, ("smmd", "median"): 3.0})
         summary = summary_of(setup, baselines(constant=100.0, boosting=5.0))
         plan = overview(setup, summary)

@@ -113,6 +113,10 @@ class Measure:
             return "∞" if value > 0 else "−∞"
         return minus(f"{100 * value:.1f}" if self.percent and not self.median else rounded(self.factor * value))
 
+    def estimate(self, value: float, low: float, high: float) -> str:
+        """Format with unit and interval: ``57.3 % (55.1 to 59.5)``."""
+        return f"{self.value(value)} ({self.range(low, high)})"
+
     def difference(self, value: float) -> str:
         """Format a difference: ``+1.2 points``."""
         return f"{self.signed(value)} {'points' if self.percent else self.unit}".rstrip()

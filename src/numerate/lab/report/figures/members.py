@@ -78,7 +78,7 @@ def _draw(data: DataTable, found: MemberScores, styles: Styles, baselines: Mappi
             line = [value if known else math.nan for value, known in zip(y, drawn, strict=True)]
             axes.plot(x, line, **style.line, zorder=2, gid=mark(label))
             for row, across, value in zip(rows, x, y, strict=True):
-                said = f"{measure.value(row[measure.name])} ({measure.range(row['low'], row['high'])})"
+                said = measure.estimate(row[measure.name], row["low"], row["high"])
                 tip = f"{label}, {counted(row['members'], 'member')}, {panel}: {said}"
                 look: dict[str, Any] = {"color": style.colour, "gid": mark(label, tip)}
                 if not math.isfinite(value):

@@ -107,7 +107,8 @@ def _draw(data: DataTable, summary: Summary, width: float) -> Figure:
     spans = []
     for row in scores:
         y = labels.index(row["loss"]) + 0.75 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
-        value, tip = measure.factor * row[measure.name], f"{pair(row['loss'], row['decision'])}: {_said(row, summary)}"
+        value, said = measure.factor * row[measure.name], measure.estimate(row[measure.name], row["low"], row["high"])
+        tip = f"{pair(row['loss'], row['decision'])}: {said}"
         drawn: dict[str, Any] = {"color": look[row["decision"]].colour, "gid": mark(row["loss"], tip)}
         if not value <= high:
             draw_infinite(axes, y, drawn)
@@ -139,11 +140,6 @@ def _value(axes: Axes, y: float, row: Row, summary: Summary, *, left: bool) -> N
     at, shift, side = (low, -7, "right") if left else (min(high, end), 7, "left")
     at = min(max(at, start), end)
     axes.annotate(text, (at, y), (shift, 0), textcoords="offset points", ha=side, va="center", weight="bold", color=INK)
-
-
-def _said(row: Row, summary: Summary) -> str:
-    measure = summary.measure
-    return f"{measure.value(row[measure.name])} ({measure.range(row['low'], row['high'])})"
 
 
 def _range(data: DataTable, name: str, factor: int) -> tuple[float, float]:

@@ -122,7 +122,7 @@ def by_decision(found: Decisions) -> FigurePlan:
                 style = look[row["decision"]]
                 y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
                 low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
-                said = f"{measure.value(row[measure.name])} ({measure.range(row['low'], row['high'])})"
+                said = measure.estimate(row[measure.name], row["low"], row["high"])
                 tip = f"{named(data, row, row['decision'])}: {said}"
                 drawn: dict[str, Any] = {"color": style.colour, "gid": mark(row["loss"], tip)}
                 if math.isinf(value):
@@ -176,7 +176,7 @@ def by_length(setup: Setup, styles: Styles) -> FigurePlan:
     table = DataTable(("split", "loss", "digits", headline.name, "low", "high", "examples"), rows)
 
     def said(row: Row) -> tuple[str, str]:
-        return f"{row['digits']} digits", f"{headline.value(row[headline.name])} ({headline.range(row['low'], row['high'])})"
+        return f"{row['digits']} digits", headline.estimate(row[headline.name], row["low"], row["high"])
 
     labels = ("length of the gold number before the decimal point", headline.heading)
     return FigurePlan(
