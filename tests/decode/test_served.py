@@ -132,6 +132,25 @@ def test_many_names_are_asked_for_in_slices(monkeypatch):
     assert {*Counter(tuple(body["prompt"]) for body in asked["old vllm"]).values()} == {1}
 
 
+HALF = {"choices": [{"text": " \ufffd", "index": 0, "logprobs": None}]}
+
+
+def test_half_a_character_is_asked_for_again(stand_in):
+    """llama.cpp lists nothing after a token that ends within a character, so another one is sampled."""
+    stand_in.turns.extend([answer(200, HALF)] * 2)
+    assert client(stand_in, retries=2).next_tokens(["x"], ["="]) == stand_in.toy.next_texts(["x="])
+    stand_in.turns.extend([answer(200, HALF)] * 3)
+    with pytest.raises(ValueError, match="no log-probabilities"):
+        client(stand_in, retries=2).next_tokens(["x"], ["="])
+
+
+def test_llama_cpp_samples_a_number():
+    """Which is no half character, whatever the model says; what is listed does not depend on it."""
+    with serving(Toy(DIGITS), "llama.cpp") as server:
+        client(server).next_tokens([(3,)], [(0,)], [[1, 2]])
+    assert [(body["logit_bias"], body["logprobs"]) for body in server.asked] == [([[1, 1000]], 1000)]
+
+
 @pytest.mark.parametrize("style", OWNERS)
 def test_a_server_says_what_it_is(style):
     with serving(Toy(DIGITS), style) as server:

@@ -137,12 +137,17 @@ class CompletionServer(Connection):
         body: dict[str, Any] = {"prompt": prompts[0] if len(texts) == 1 else prompts, "max_tokens": 1, "logprobs": self.top}
         if as_ids:
             body["return_tokens_as_token_ids"] = True
-        if names and self.found_kind == "llama.cpp":
-            body["logprobs"] = max(self.top, LISTED)
+        if names and self.found_kind == "llama.cpp":  # the bias is that of the sampled token, not of the listed ones
+            body |= {"logprobs": max(self.top, LISTED), "logit_bias": [[names[0], 1000]]}
         slices = [names[first : first + NAMED] for first in range(0, len(names), NAMED)] if self.found_kind == "vllm" else []
         found: list[list[tuple[Token, float]]] = []
         for named in slices or [[]]:
-            choices = self._post({**body, "logprob_token_ids": named or None, "temperature": 1, "top_p": 1}, stop)
+            asked = {**body, "logprob_token_ids": named or None, "temperature": 1, "top_p": 1}
+            choices = self._post(asked, stop)
+            for _ in range(self.retries):
+                if not any(map(_ends_within_a_character, choices)):
+                    break
+                choices = self._post(asked, stop)
             if len(choices) != len(texts):
                 raise ValueError(
                     f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
@@ -241,6 +246,11 @@ class CompletionServer(Connection):
         if sorted(map(str, indices)) == sorted(map(str, range(len(choices)))):
             choices.sort(key=lambda choice: choice["index"])
         return choices  # type: ignore[no-any-return]
+
+
+def _ends_within_a_character(choice: Mapping[str, Any]) -> bool:
+    """Whether a sampled token may be why nothing is listed: llama.cpp waits for the rest of the character."""
+    return choice.get("logprobs") is None and "\ufffd" in str(choice.get("text"))
 
 
 def _chat_body(prompt: Any, beginning: str) -> dict[str, Any]:
