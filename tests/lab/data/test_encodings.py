@@ -145,8 +145,6 @@ def test_the_sheets_of_a_workbook(tmp_path):
 def test_a_workbook_that_cannot_be_read(tmp_path, monkeypatch):
     file = tmp_path / "flats.xlsx"
     file.write_text(FLATS)
-    with pytest.raises(BadData, match="is not a readable Excel workbook"):
-        Regression.from_files(file, target="Miete")
     with pytest.raises(BadData, match="there is no such file"):
         Regression.from_files(tmp_path / "missing.xlsx", target="Miete")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
