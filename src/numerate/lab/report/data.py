@@ -60,12 +60,11 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
             name = (setup.task, setup.model, setup.title, score.label, score.split, score.decision, measure.name)
             kind = ("median" if measure.median else "mean", measure.higher_is_better, measure == setup.headline)
             size = (score.seeds, score.examples)
-            value = (score.interval.estimate, score.interval.low, score.interval.high)
             difference: tuple[Any, ...] = (None,) * 10
             if compared is not None and gain is not None:
-                difference = (gain.estimate, gain.low, gain.high, "examples won" if score.by_sign else "means")
+                difference = (*gain.numbers, "examples won" if score.by_sign else "means")
                 difference += (compared.test, compared.p_value, compared.corrected_p, score.family, score.effect, score.better)
-            rows.append((*name, *kind, *size, *value, setup.baseline, *difference))
+            rows.append((*name, *kind, *size, *score.interval.numbers, setup.baseline, *difference))
         if chapter.levels is not None:
             rows += [(*row, setup.baseline, *(None,) * 10) for row in levels_scores(setup, chapter.levels)]
     return DataTable(columns, rows)
@@ -112,8 +111,7 @@ def _changed(score: Score | None) -> tuple[Any, ...]:
     """Return a difference with its interval, share, p-values and verdict."""
     if score is None or (found := score.comparison) is None:
         return (None,) * 7
-    ends = (found.difference.estimate, found.difference.low, found.difference.high)
-    return (*ends, score.change, found.p_value, found.corrected_p, score.better)
+    return (*found.difference.numbers, score.change, found.p_value, found.corrected_p, score.better)
 
 
 def _recommendation(chapter: Chapter) -> Iterator[dict[str, Any]]:
@@ -167,7 +165,9 @@ def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
 
 def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> ReportData:
     """Return everything on the page except pictures; this is ``report.json``. ``across`` are figures that compare setups."""
-    table, decided, first = to_table(chapters), to_decisions(chapters), first_screen(chapters)
+    first = first_screen(chapters)
+    plans = [(chapter.setup.title, plan) for chapter in chapters for plan in chapter.figures.values()]
+    plans += [(plan.title, plan) for plan in across]
     return {
         "experiment": {
             name: getattr(experiment, name) for name in ("name", "created", "command", "baseline", "config", "environment")
@@ -176,17 +176,13 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         "key_figures": [asdict(figure) for figure in first.figures],
         "summaries": [_summary(chapter) for chapter in chapters],
         "answers": [
-            {
-                "setup": chapter.setup.title,
-                "verdict": chapter.answer.verdict,
-                "sentences": [*chapter.answer.sentences],
-            }
+            {"setup": chapter.setup.title, "verdict": chapter.answer.verdict, "sentences": [*chapter.answer.sentences]}
             for chapter in chapters
         ],
         "recommendations": [row for chapter in chapters for row in _recommendation(chapter)],
-        "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        "scores": to_table(chapters).where(),
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
-        "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
+        "decisions": to_decisions(chapters).where(),
         "formats": [row for chapter in chapters for row in _formats(chapter)],
         "members": [
             row for chapter in chapters if chapter.members is not None for row in member_rows(chapter.setup, chapter.members)
@@ -197,11 +193,8 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: S
         "level_notes": [note for chapter in chapters if chapter.levels is not None for note in chapter.levels.notes],
         "error_sources": [row for chapter in chapters for row in _sources(chapter)],
         "figures": [
-            {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
-            for chapter in chapters
-            for name, figure in chapter.figures.items()
-        ]
-        + [{"setup": plan.title, "figure": plan.name, "columns": plan.data.columns, "rows": plan.data.rows} for plan in across],
+            {"setup": title, "figure": plan.name, "columns": plan.data.columns, "rows": plan.data.rows} for title, plan in plans
+        ],
         "unfinished": [
             {"folder": run.folder.name, "label": run.label, "seed": run.seed, "steps": run.steps} for run in experiment.unfinished
         ],

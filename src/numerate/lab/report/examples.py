@@ -144,11 +144,10 @@ def _example(
 ) -> ExampleRow:
     answers = []
     for label, value in zip(labels, quality.tolist(), strict=True):
-        cell = setup.cells[label][seed]
+        part = setup.cells[label][seed].splits[split]
         gap = value - float(quality[0])
         mark: Mark = ("right" if value == 1 else "wrong") if binary else "closer" if gap > 0 else "farther" if gap < 0 else "same"
-        score = float(cell.splits[split].measures[setup.headline.name][position])
-        part = cell.splits[split]
+        score = float(part.measures[setup.headline.name][position])
         beyond = math.isinf(score) and part.answers[position] is not None  # relative to a gold answer of 0, or too large
         text = "∞" if beyond else setup.headline.value(score)
         answers.append(ExampleAnswer(label, part.outputs[position], mark, score, text))

@@ -31,6 +31,7 @@ from numerate.lab.report.summary import Summary
 from numerate.lab.report.tables import DataTable
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.text import percent, sentence, split_name
+from numerate.plotting.palette import colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,8 +225,6 @@ def overall(found: Sequence[tuple[Setup, Summary]], titles: Sequence[str]) -> Fi
 
 def _draw_overall(data: DataTable, width: float) -> Figure:
     from matplotlib.figure import Figure
-
-    from numerate.plotting.palette import colour
 
     rows = data.where()[::-1]
     figure = Figure(figsize=(width, 0.8 + 0.34 * len(rows)))
