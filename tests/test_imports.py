@@ -31,9 +31,18 @@ LIBRARY = [
     "decode",
     "answers",
 ]
-LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting"]
+LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "web"]
 LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
-ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
+ROOMS = [
+    "",
+    *LIBRARY,
+    *(f"lab.{room}" for room in LAB),
+    "lab",
+    "playground",
+    "serve",
+    "cli",
+    "__main__",
+]  # "": the package itself
 
 
 def _module(file: Path) -> str:
@@ -126,6 +135,7 @@ SAME_NAME = {
     "questions": "of charts, and of a model",
     "records": "files of runs, and their records in a report",
     "run": "of a model, of several at once, and of a baseline",
+    "serve": "the package, and its command",
     "server": "of models, and of the playground",
     "settings": "of the command line, and of the playground",
     "tables": "that come with the package, of baselines, and of reports",

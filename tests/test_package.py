@@ -12,7 +12,7 @@ import pytest
 
 import numerate
 
-INTERNAL = {"checks", "choices", "cli", "labels", "marks", "numeric_tokens", "playground", "tokens"}
+INTERNAL = {"checks", "choices", "cli", "labels", "marks", "numeric_tokens", "playground", "serve", "tokens", "web"}
 
 
 def test_every_public_name_resolves() -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("uvicorn", reason="the extra playground is not installed")
 import numerate
 from numerate.cli import app
 from numerate.playground import server
+from numerate.web import listening
 
 
 class Quiet:
@@ -52,7 +53,7 @@ def test_others_can_reach_it_only_if_told(opened):
 
 
 def test_a_port_that_is_taken(opened):
-    with server.listening("127.0.0.1", 0) as (_, address):
+    with listening("127.0.0.1", 0) as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
         done = CliRunner().invoke(app, ["playground", "--port", port])
     assert done.exit_code == 1

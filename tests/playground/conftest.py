@@ -16,7 +16,8 @@ CHROMIUM = shutil.which("chromium")
 def address() -> Iterator[str]:
     """The address of a playground that answers."""
     pytest.importorskip("uvicorn", reason="the extra playground is not installed")
-    from numerate.playground.server import create_server, listening
+    from numerate.playground.server import create_server
+    from numerate.web import listening
 
     with listening("127.0.0.1", 0) as (listener, opened):
         server = create_server("127.0.0.1")

@@ -15,8 +15,9 @@ from starlette.testclient import TestClient
 
 from numerate.playground import server
 from numerate.playground.models import SHIPPED_NAME, find_models
-from numerate.playground.server import Guard, create_app
+from numerate.playground.server import create_app
 from numerate.playground.tabs import TABS
+from numerate.web import CONNECTIONS, Guard
 
 JSON = {"content-type": "application/json"}
 PATHS = [f"/api/{name}" for name in TABS]
@@ -109,7 +110,7 @@ class TestBodies:
         monkeypatch.setattr(server, "BODY_SECONDS", 0.3)
         head = b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
         assert exchange(address, head).startswith(b"HTTP/1.1 408 ")
-        assert server.create_server("127.0.0.1").config.limit_concurrency == server.CONNECTIONS
+        assert server.create_server("127.0.0.1").config.limit_concurrency == CONNECTIONS
 
 
 class TestPaths:

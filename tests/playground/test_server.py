@@ -16,8 +16,9 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from numerate.playground import landscape, server
-from numerate.playground.server import HEADERS, PAGE, create_app, is_loopback
+from numerate.playground.server import PAGE, create_app
 from numerate.playground.tabs import TABS, Tab
+from numerate.web import HEADERS, is_loopback
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,18 @@ def options(section: str) -> Callable[..., Any]:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_COMMANDS = ("compare", "train", "predict", "eval", "report", "export", "inspect", "task", "playground")  # order of the help
+_COMMANDS = (
+    "compare",
+    "train",
+    "predict",
+    "serve",
+    "eval",
+    "report",
+    "export",
+    "inspect",
+    "task",
+    "playground",
+)  # order of the help
 _EXTRAS = ("lab", "tasks", "report", "playground", "excel", "ray", "trl")  # in order of preference
 _PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "google": "protobuf"}  # modules whose package has another name
 

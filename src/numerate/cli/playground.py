@@ -26,7 +26,8 @@ def playground(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"the playground needs {error.name}: run pip install 'numerate[playground]'.") from error
-    from numerate.playground.server import create_server, is_loopback, listening
+    from numerate.playground.server import create_server
+    from numerate.web import is_loopback, listening
 
     with listening(host, port) as (listener, address):
         typer.echo(f"playground at {address} (Ctrl-C stops it)")

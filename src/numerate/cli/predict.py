@@ -8,17 +8,28 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from numerate.cli.app import AsJson, Quiet, command, options, print_json
-from numerate.cli.settings import Encoding, Sheet, SkipBad, TrustRemoteCode
+from numerate.cli.settings import (
+    AskedFormat,
+    AskedModel,
+    AskedTarget,
+    Calibrate,
+    Decide,
+    Encoding,
+    Interval,
+    PromptTemplate,
+    Sheet,
+    SkipBad,
+    TrustRemoteCode,
+    Width,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from numerate.lab.prediction.predict import Explained, Predicted
 
-_data, _question, _answer = map(options, ("Data", "Question", "Answer"))
+_data, _answer = map(options, ("Data", "Answer"))
 _MOST_PROBLEMS, _BARS = 5, 8
 _SCORES = {
     "mae": "mean absolute error",
@@ -33,9 +44,7 @@ _SCORES = {
     "predict smollm2 --data new.csv --prompt 'A flat of {area} m2 costs'",
 )
 def predict(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Folder of a run of numerate train; or smollm2, a model folder, or a Hub id.")
-    ],
+    model: AskedModel,
     data: Annotated[Path, _data("FILE", "Rows to predict: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx).")],
     out: Annotated[Path, _data("FILE", "Output file: .csv, .tsv or .jsonl.")] = Path("predictions.csv"),
     overwrite: Annotated[bool, _data(None, "Overwrite an existing output file.", "--overwrite")] = False,
@@ -43,32 +52,14 @@ def predict(
     skip_bad: SkipBad = False,
     encoding: Encoding = None,
     sheet: Sheet = None,
-    target: Annotated[str | None, _question("NAME", "Quantity to ask for, if MODEL is not a run.")] = None,
-    prompt: Annotated[
-        str | None,
-        _question("TEXT", "Prompt template, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        _question(
-            "NAME", "How the model writes numbers, if it is not a run: plain, spaced, padded:5.2 and others. Default: plain."
-        ),
-    ] = None,
-    decide: Annotated[
-        str,
-        _answer("RULE", "median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy."),
-    ] = "median",
-    interval: Annotated[float, _answer("LEVEL", "Level of the prediction interval.", min=0, max=1)] = 0.9,
-    calibrate: Annotated[
-        str,
-        _answer(
-            "ROWS",
-            "Rows used to calibrate intervals: a file with known answers, held-out (the run's test rows), none, or auto "
-            "(held-out if available).",
-        ),
-    ] = "auto",
+    target: AskedTarget = None,
+    prompt: PromptTemplate = None,
+    format: AskedFormat = None,
+    decide: Decide = "median",
+    interval: Interval = 0.9,
+    calibrate: Calibrate = "auto",
     explain: Annotated[int, _answer("N", "Print the distributions of the first N rows.", min=0)] = 0,
-    width: Annotated[int, _answer("N", "Beam width: prefixes kept per step; more is slower.", min=1)] = 16,
+    width: Width = 16,
     batch_size: Annotated[int, _answer("N", "Rows per batch.", min=1)] = 64,
     trust_remote_code: TrustRemoteCode = False,
     quiet: Quiet = False,

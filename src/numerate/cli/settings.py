@@ -26,7 +26,7 @@ from numerate.checks import check_choice
 from numerate.cli.app import options
 from numerate.lab.comparison.presets import merged
 
-_data = options("Data")
+_data, _question, _answer = map(options, ("Data", "Question", "Answer"))
 Data = Annotated[
     str | None,
     _data(
@@ -41,6 +41,32 @@ Encoding = Annotated[
 ]
 Sheet = Annotated[str | None, _data("NAME", "Sheet of an Excel workbook. Default: the only sheet.")]
 SkipBad = Annotated[bool, _data(None, "Skip rows that cannot be read instead of stopping.", "--skip-bad")]
+AskedModel = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a run of numerate train; or smollm2, a model folder, or a Hub id.")
+]
+AskedTarget = Annotated[str | None, _question("NAME", "Quantity to ask for, if MODEL is not a run.")]
+PromptTemplate = Annotated[
+    str | None,
+    _question("TEXT", "Prompt template, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces."),
+]
+AskedFormat = Annotated[
+    str | None,
+    _question("NAME", "How the model writes numbers, if it is not a run: plain, spaced, padded:5.2 and others. Default: plain."),
+]
+Decide = Annotated[
+    str,
+    _answer("RULE", "median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy."),
+]
+Interval = Annotated[float, _answer("LEVEL", "Level of the prediction interval.", min=0, max=1)]
+Calibrate = Annotated[
+    str,
+    _answer(
+        "ROWS",
+        "Rows used to calibrate intervals: a file with known answers, held-out (the run's test rows), none, or auto "
+        "(held-out if available).",
+    ),
+]
+Width = Annotated[int, _answer("N", "Beam width: prefixes kept per step; more is slower.", min=1)]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
 MODELS = "tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id"
 FORMAT_HELP = "How numbers are written: plain, padded, reversed, spaced, grouped, exponent, or several joined by +."

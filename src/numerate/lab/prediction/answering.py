@@ -248,10 +248,11 @@ class Answering:
         self.longest = _context(self.loaded)
         self.bf16 = self.source.config is not None and self.source.config.bf16
 
-    def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Searched, Prediction]]:
+    def predict(self, rows: Sequence[Row | str], first: int | Sequence[int]) -> list[tuple[Searched, Prediction]]:
         """Return distributions and prediction of each row; a text instead of a row is the reason why it has none.
 
-        ``first`` is the number of the first row in the table: what a search draws depends on the number of the row alone.
+        ``first`` is the number of the first row in the table, or of each row: what a search draws depends on the number of the
+        row alone.
         """
         found = self.search_members(rows, first)
         read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one.found, str)]
@@ -283,8 +284,9 @@ class Answering:
             return None
         return spread([one for one, _ in pairs], [weight for _, weight in pairs]).between
 
-    def search_members(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Searched]:
+    def search_members(self, rows: Sequence[Row | str], first: int | Sequence[int] = 0, **options: Any) -> list[Searched]:
         """Do the same as :meth:`search`, with the distributions of the members of a pool."""
+        numbers = range(first, first + len(rows)) if isinstance(first, int) else first
         found = {index: Searched(row) for index, row in enumerate(rows) if isinstance(row, str)}
         seen: dict[bool, list[tuple[int, dict[str, Any]]]] = {False: [], True: []}
         for index, row in enumerate(rows):
@@ -304,11 +306,11 @@ class Answering:
             else:
                 seen[picture].append((index, encoded))
         for group in seen.values():
-            found |= self._searched(group, first, options)
+            found |= self._searched(group, numbers, options)
         return [found[index] for index in range(len(rows))]
 
     def _searched(
-        self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]
+        self, group: Sequence[tuple[int, dict[str, Any]]], numbers: Sequence[int], others: Mapping[str, Any]
     ) -> dict[int, Searched]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
         import torch
@@ -321,7 +323,7 @@ class Answering:
         options: dict[str, Any] = {
             "width": self.width,
             "grammar": self.loaded.format.grammar(replace(ANY_NUMBER, lowest=low, highest=high)),
-            "seed": [first + index for index, _ in group],
+            "seed": [numbers[index] for index, _ in group],
             "end_token_ids": [self.loaded.end],
             **others,
         }
@@ -332,7 +334,7 @@ class Answering:
             if len(group) == 1:
                 return {group[0][0]: Searched(one_line(error).removeprefix("prompts[0]").removeprefix(": ").lstrip())}
             half = len(group) // 2
-            return self._searched(group[:half], first, others) | self._searched(group[half:], first, others)
+            return self._searched(group[:half], numbers, others) | self._searched(group[half:], numbers, others)
         except torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
         return {index: one for (index, _), one in zip(group, found, strict=True)}

@@ -195,6 +195,23 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
     return Fit(intervals, usual(disagreements) if disagreements else None)
 
 
+def calibrated_answering(
+    source: Source,
+    decide: str,
+    level: float,
+    known: KnownRows | KeptFit | None,
+    width: int | None = WIDTH,
+    batch_size: int = 64,
+    progress: Progress = lambda *_: None,
+) -> Answering:
+    """Return the loaded model of a source, with intervals that are calibrated on what is known; its own without."""
+    answering = Answering(source, decide, lambda found: found.interval(level), width, batch_size)
+    if known is not None:
+        fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
+        answering.interval, answering.usual = lambda found: fit.intervals.interval(found, level), fit.usual
+    return answering
+
+
 def usual(disagreements: Sequence[float]) -> float:
     """Return the smallest of these that is not exceeded by more than 5 % of them.
 

@@ -27,8 +27,8 @@ from numerate.lab.data.tables import table_file
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.files.progress import Progress
 from numerate.lab.models.questions import Table, content_of
-from numerate.lab.prediction.answering import Answering, Members, Source, find_source, parse_rule
-from numerate.lab.prediction.calibration import AUTO, WIDTH, KeptFit, asked_row, calibrated, find_known
+from numerate.lab.prediction.answering import Members, Source, find_source, parse_rule
+from numerate.lab.prediction.calibration import AUTO, WIDTH, KeptFit, KnownRows, asked_row, calibrated_answering, find_known
 from numerate.lab.prediction.prediction_file import DISAGREEMENT, NAMES, UNUSUAL, Ends, Prediction, PredictionFile
 
 OWN_INTERVALS = "intervals are the model's own, often too narrow: see --calibrate"
@@ -165,15 +165,12 @@ def predict(
         state = "already finished" if first >= table.rows else "continuing"
         say(f"{state}: {min(first, table.rows):,} of {table.rows:,} rows are done")
     if first < table.rows or explain:
-        say(OWN_INTERVALS if known is None else f"intervals are calibrated on {known.count:,} {known.name}")
+        say(intervals_note(known))
         if source.members > 1:
             say(f"the {source.members} members of the model are pooled")
             for message in [FIRST_WRITES] * (decide == GREEDY) + [NOT_FLAGGED] * (not flags):
                 say(message)
-        answering = Answering(source, decide, lambda found: found.interval(level), width, batch_size)
-        if known is not None:
-            fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
-            answering.interval, answering.usual = lambda found: fit.intervals.interval(found, level), fit.usual
+        answering = calibrated_answering(source, decide, level, known, width, batch_size, progress)
 
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
             rows = [asked_row(source.questions, row, data.parent) for row in values]
@@ -210,6 +207,11 @@ def predict(
         notes=[*table.notes, *_cut_notes(cut, source), *(_training_notes(source, settings["data"]) if figures else ())],
         unusual=file.unusual if flags else None,
     )
+
+
+def intervals_note(known: KnownRows | KeptFit | None) -> str:
+    """Return what intervals are calibrated on."""
+    return OWN_INTERVALS if known is None else f"intervals are calibrated on {known.count:,} {known.name}"
 
 
 def _cut_notes(cut: Collection[int], source: Source) -> list[str]:

@@ -1,0 +1,1 @@
+"""``numerate serve``: a model that says how sure it is, behind OpenAI's API."""
