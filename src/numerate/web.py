@@ -60,6 +60,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
         if scope["type"] != "http":
             return
 

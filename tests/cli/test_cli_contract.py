@@ -110,10 +110,10 @@ def test_help_in_sections(run, monkeypatch, columns: int):
         assert sections[-1] == "Options"
         assert len(sections) > 1 or len(command.params) <= 10, path
     listed = re.findall(r"^  ([a-z]+)  ", run("--help").output.partition("Commands:")[2], re.MULTILINE)
-    assert listed == ["compare", "train", "predict", "eval", "report", "export", "inspect", "task", "playground"]
+    assert listed == ["compare", "train", "predict", "serve", "eval", "report", "export", "inspect", "task", "playground"]
 
 
-SILENT = {("playground",)}  # prints no result
+SILENT = {("playground",), ("serve",)}  # print no result
 
 
 def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
@@ -327,6 +327,14 @@ BAD: list[tuple[str, str]] = [
     ("report {missing}", "missing"),
     ("report {empty}", "empty"),
     ("playground --port 70000", "port=70000"),
+    ("serve {missing} --port 0", "there is no such folder"),
+    ("serve {folder} --port 0", "holds no trained model"),
+    ("serve {missing} --port 0 --decide medain", "Did you mean 'median'"),
+    ("serve tiny --port 0 --interval 1", "interval=1.0 is out of range"),
+    ("serve tiny --port 0 --format padded", "has no width, and model='tiny' keeps none"),
+    ("serve tiny --port 0 --calibrate {missing}.csv", "there is no such file"),
+    ("serve tiny --port 70000", "port=70000"),
+    ("serve tiny --host no.such.host.invalid", "is not known here"),
     ("playground --host no.such.host.invalid", "is not known here"),
 ]
 

@@ -32,8 +32,8 @@ def local_model(
 ) -> ServedModel:
     """Load a model, or a run of ``numerate train``; code that comes with a model is never run.
 
-    The arguments are those of :func:`numerate.lab.predict`, and the ``name`` by which requests call the model: by default, the last
-    part of ``model``.
+    The arguments are those of :func:`numerate.lab.predict`, and the ``name`` by which requests call the model: by default, the
+    last part of ``model``.
     """
     parse_rule(decide)
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
