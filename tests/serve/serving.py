@@ -21,7 +21,7 @@ from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
-from numerate.serve.server import Answer, Limits, NumberApi, Question, ServedModel
+from numerate.serve.server import Answer, Limits, NumberApi, AskedQuestion, ServedModel
 
 QUICK = {"task": "regression", "keep_model": True, "steps": 30, "batch_size": 16, "eval_examples": 2, "learning_rate": 0.01}
 PROBLEM = "no number was found"
@@ -31,13 +31,13 @@ class Ready:
     """A model whose answer is the number of characters of a question; it waits for ``going``, and may fail."""
 
     def __init__(self) -> None:
-        self.calls: list[list[Question]] = []
+        self.calls: list[list[AskedQuestion]] = []
         self.going, self.begun = threading.Event(), threading.Event()
         self.going.set()
         self.error: Exception | None = None
         self.served = ServedModel("ready", Questions(Regression(target="rent", columns=("area",))), "median", 0.9, self.answer)
 
-    def answer(self, questions: list[Question]) -> Sequence[Answer]:
+    def answer(self, questions: list[AskedQuestion]) -> Sequence[Answer]:
         self.calls.append(questions)
         self.begun.set()
         assert self.going.wait(60)

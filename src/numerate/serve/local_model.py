@@ -10,7 +10,7 @@ from numerate.lab.files.progress import Progress
 from numerate.lab.prediction.answering import find_source, parse_rule
 from numerate.lab.prediction.calibration import AUTO, WIDTH, calibrated_answering, find_known
 from numerate.lab.prediction.predict import intervals_note
-from numerate.serve.server import Answer, Question, ServedModel
+from numerate.serve.server import Answer, AskedQuestion, ServedModel
 
 ANY_PROMPT = "{prompt}"  # the question template of a model that was not trained here
 
@@ -44,7 +44,7 @@ def local_model(
     say(intervals_note(known))
     answering = calibrated_answering(source, decide, level, known, width, batch_size, progress)
 
-    def answer(questions: list[Question]) -> Sequence[Answer]:
+    def answer(questions: list[AskedQuestion]) -> Sequence[Answer]:
         return answering.predict([one.row for one in questions], [one.number for one in questions])
 
     return ServedModel(name or Path(model).resolve().name, source.questions, decide, level, answer)

@@ -30,7 +30,7 @@ class _Checked(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, strict=True)
 
 
-class AnswerRequest(_Checked):
+class OpenAIRequest(_Checked):
     """What the requests of both routes share."""
 
     model: str
@@ -54,7 +54,7 @@ class AnswerRequest(_Checked):
         raise NotImplementedError
 
 
-class CompletionRequest(AnswerRequest):
+class CompletionRequest(OpenAIRequest):
     """A body of ``/v1/completions``; ``row`` has the cells of a table's row instead of a prompt."""
 
     prompt: Any = ""
@@ -82,7 +82,7 @@ class CompletionRequest(AnswerRequest):
         return [self.row] if self.row is not None else self.prompt if isinstance(self.prompt, list) else [self.prompt]
 
 
-class ChatRequest(AnswerRequest):
+class ChatRequest(OpenAIRequest):
     """A body of ``/v1/chat/completions``."""
 
     messages: list[dict[str, Any]]
@@ -130,7 +130,7 @@ class Said:
         details: the field ``numerate`` of each, if the request asks for it.
     """
 
-    def __init__(self, request: AnswerRequest, texts: Sequence[str], details: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, request: OpenAIRequest, texts: Sequence[str], details: Sequence[Mapping[str, Any]]) -> None:
         self.chat = isinstance(request, ChatRequest)
         self.model, self.texts = request.model, texts
         self.details = [{"numerate": one} if request.numerate else {} for one in details]

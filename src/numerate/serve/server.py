@@ -34,7 +34,7 @@ from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.serve.batching import Batcher, QueueFullError, StoppingError
 from numerate.serve.openai_format import (
-    AnswerRequest,
+    OpenAIRequest,
     Cell,
     ChatRequest,
     CompletionRequest,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 BODY_SECONDS = 60  # to receive a request
 
 
-class Question(NamedTuple):
+class AskedQuestion(NamedTuple):
     """A question, and the number of its row, on which alone depends what a search draws."""
 
     row: Row
@@ -77,7 +77,7 @@ class ServedModel:
     questions: Questions
     decide: str
     level: float
-    answer: Callable[[list[Question]], Sequence[Answer]]
+    answer: Callable[[list[AskedQuestion]], Sequence[Answer]]
 
     def ask(self, question: str | Mapping[str, Cell]) -> Row:
         """Return the question of a prompt, which is asked unchanged, or of the cells of a row."""
@@ -126,14 +126,14 @@ class NumberApi:
         guard = Middleware(Guard, names=names, everywhere=everywhere, refuse=error_response)
         return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _no_route})
 
-    async def _counted(self, request: Request, kind: type[AnswerRequest]) -> Response:
+    async def _counted(self, request: Request, kind: type[OpenAIRequest]) -> Response:
         begun = time.perf_counter()
         response = await self._answered(request, kind)
         self.statuses[request.url.path, response.status_code] += 1
         self.seconds += time.perf_counter() - begun
         return response
 
-    async def _answered(self, request: Request, kind: type[AnswerRequest]) -> Response:
+    async def _answered(self, request: Request, kind: type[OpenAIRequest]) -> Response:
         """Return the response to a request, or an error."""
         try:
             asked = kind.model_validate_json(await json_body(request, self.limits.body, BODY_SECONDS))
@@ -145,7 +145,7 @@ class NumberApi:
         if asked.model != self.model.name:
             return self._unknown(asked.model)
         try:
-            questions = [Question(self.model.ask(question), asked.seed or 0) for question in asked.questions]
+            questions = [AskedQuestion(self.model.ask(question), asked.seed or 0) for question in asked.questions]
         except BadData as bad:
             return error_response(one_line(bad), 400, param="row")
         if len(questions) > self.limits.queue:
@@ -172,7 +172,7 @@ class NumberApi:
             return error_response(f"internal error: {one_line(error)}", 500)
         return self._response(asked, answers)
 
-    def _response(self, asked: AnswerRequest, answers: Sequence[Answer]) -> Response:
+    def _response(self, asked: OpenAIRequest, answers: Sequence[Answer]) -> Response:
         texts, details = [], []
         for index, ((found, _), prediction) in enumerate(answers):
             if not isinstance(found, NumberDistribution) or prediction.value is None:
