@@ -53,6 +53,7 @@ NEEDS = (
     ("task clock", "tasks"),
     ("report .", "report"),
     ("playground", "playground"),
+    ("serve tiny", "lab,playground"),
 )
 FOREIGN = ("transformers", "trl", "scipy", "matplotlib", "pydantic", "starlette", "yaml", "PIL")
 

@@ -21,7 +21,7 @@ from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
-from numerate.serve.server import Answer, Limits, NumberApi, AskedQuestion, ServedModel
+from numerate.serve.server import Answer, AskedQuestion, Limits, NumberApi, ServedModel
 
 QUICK = {"task": "regression", "keep_model": True, "steps": 30, "batch_size": 16, "eval_examples": 2, "learning_rate": 0.01}
 PROBLEM = "no number was found"

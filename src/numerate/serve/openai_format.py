@@ -36,7 +36,7 @@ class OpenAIRequest(_Checked):
     model: str
     numerate: bool | None = None
     stream: bool | None = None
-    seed: int | None = Field(None, ge=0, lt=1 << 63)
+    seed: int | None = Field(None, ge=0, lt=1 << 62)
     n: Literal[1] | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None

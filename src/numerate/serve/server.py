@@ -34,10 +34,10 @@ from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.serve.batching import Batcher, QueueFullError, StoppingError
 from numerate.serve.openai_format import (
-    OpenAIRequest,
     Cell,
     ChatRequest,
     CompletionRequest,
+    OpenAIRequest,
     Said,
     details_of,
     error_response,
@@ -145,7 +145,10 @@ class NumberApi:
         if asked.model != self.model.name:
             return self._unknown(asked.model)
         try:
-            questions = [AskedQuestion(self.model.ask(question), asked.seed or 0) for question in asked.questions]
+            questions = [
+                AskedQuestion(self.model.ask(question), number)
+                for number, question in enumerate(asked.questions, asked.seed or 0)
+            ]
         except BadData as bad:
             return error_response(one_line(bad), 400, param="row")
         if len(questions) > self.limits.queue:
