@@ -151,6 +151,7 @@ class NumberApi:
             ]
         except BadData as bad:
             return error_response(one_line(bad), 400, param="row")
+        questions = [AskedQuestion(row, number) for number, row in enumerate(rows, asked.seed or 0)]
         if len(questions) > self.limits.queue:
             return error_response(f"{len(questions)} prompts: expected at most {self.limits.queue}.", 413, param="prompt")
         if (longest := max(len(row.prompt) for row, _ in questions)) > self.limits.prompt:
