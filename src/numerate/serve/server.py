@@ -145,10 +145,7 @@ class NumberApi:
         if asked.model != self.model.name:
             return self._unknown(asked.model)
         try:
-            questions = [
-                AskedQuestion(self.model.ask(question), number)
-                for number, question in enumerate(asked.questions, asked.seed or 0)
-            ]
+            rows = [self.model.ask(question) for question in asked.questions]
         except BadData as bad:
             return error_response(one_line(bad), 400, param="row")
         questions = [AskedQuestion(row, number) for number, row in enumerate(rows, asked.seed or 0)]
