@@ -334,6 +334,13 @@ BAD: list[tuple[str, str]] = [
     ("serve tiny --port 0 --format padded", "has no width, and model='tiny' keeps none"),
     ("serve tiny --port 0 --calibrate {missing}.csv", "there is no such file"),
     ("serve tiny --port 70000", "port=70000"),
+    ("serve tiny --port 0 --chat", "--chat has no effect without --url"),
+    ("serve tiny --port 0 --tokenizer smollm2", "--tokenizer has no effect without --url"),
+    ("serve tiny --port 0 --api-key-variable KEY", "--api-key-variable has no effect without --url"),
+    ("serve tiny --port 0 --url localhost:9000", "is not the URL of a server"),
+    ("serve tiny --port 0 --url http://localhost/v1 --calibrate held-out", "needs a model of this machine"),
+    ("serve tiny --port 0 --url http://localhost/v1 --decide greedy", "choose another rule, such as median"),
+    ("serve tiny --port 0 --url http://localhost/v1 --api-key-variable NO_KEY", "expected an environment variable with a key"),
     ("serve tiny --host no.such.host.invalid", "is not known here"),
     ("playground --host no.such.host.invalid", "is not known here"),
 ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from numerate.cli.app import command, options
 from numerate.cli.settings import AskedFormat, AskedModel, AskedTarget, Calibrate, Decide, Interval, PromptTemplate, Width
 
-_server, _limits = map(options, ("Server", "Limits"))
+_server, _limits, _other = map(options, ("Server", "Limits", "Upstream"))
 
 
-@command("serve runs/my-price-soft-0 --port 8000", "serve smollm2 --decide mean")
+@command("serve runs/my-price-soft-0", "serve smollm2 --decide mean", "serve Qwen/Qwen2.5-7B --url http://localhost:9000/v1")
 def serve(
     model: AskedModel,
     port: Annotated[int, _server("N", "Port to listen on; 0 for any free port.")] = 8000,
@@ -29,6 +29,12 @@ def serve(
     queue: Annotated[int, _limits("N", "Questions that wait; further ones get status 429.", min=1)] = 256,
     max_prompt: Annotated[int, _limits("N", "Characters of a question; longer ones get status 413.", min=1)] = 20_000,
     max_body: Annotated[int, _limits("KIB", "Size of a request; larger ones get status 413.", min=1)] = 256,
+    url: Annotated[
+        str | None, _other("URL", "Serve MODEL of another OpenAI-compatible server, such as http://localhost:9000/v1.")
+    ] = None,
+    chat: Annotated[bool, _other(None, "Ask the other server in chats.", "--chat")] = False,
+    tokenizer: Annotated[str | None, _other("NAME", "Tokenizer of its model, for an exact search: a folder or Hub id.")] = None,
+    api_key_variable: Annotated[str | None, _other("NAME", "Environment variable with its API key.")] = None,
     timeout: Annotated[float, _limits("SECONDS", "Time for an answer; then the status is 504.", min=0.001)] = 300,
 ) -> None:
     """Serve a model in OpenAI's format: the decided number as text, its distribution and interval on request."""
@@ -39,24 +45,24 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"a server needs {error.name}: run pip install 'numerate[lab,playground]'.") from error
+    given = {"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable}
+    if url is None and (alone := next((option for option, value in given.items() if value), None)) is not None:
+        raise ValueError(f"{alone} has no effect without --url: name the server that has the model, or leave it out.")
+    if url is not None and calibrate not in ("auto", "none"):
+        raise ValueError(f"calibrate={calibrate!r} needs a model of this machine, not of --url: leave out one of them.")
     from numerate.serve.local_model import local_model
     from numerate.serve.server import Limits, NumberApi, NumberServer
+    from numerate.serve.upstream import upstream_model
     from numerate.web import is_loopback, listening
 
     with listening(host, port) as (listener, address):
-        served = local_model(
-            model,
-            name=name,
-            target=target,
-            prompt=prompt,
-            format=format,
-            decide=decide,
-            interval=interval,
-            calibrate=calibrate,
-            width=width,
-            batch_size=batch_size,
-            say=typer.echo,
-        )
+        how: dict[str, Any] = {"name": name, "target": target, "prompt": prompt, "format": format}
+        how |= {"decide": decide, "interval": interval, "width": width}
+        if url is None:
+            served = local_model(model, **how, calibrate=calibrate, batch_size=batch_size, say=typer.echo)
+        else:
+            how |= {"chat": chat, "tokenizer": tokenizer, "api_key_variable": api_key_variable, "timeout": timeout}
+            served = upstream_model(model, url, **how)
         typer.echo(f"{served.name} at {address}v1 (Ctrl-C stops it)")
         if not is_loopback(host):
             typer.echo(f"note: other machines can reach {host} and ask the model", err=True)

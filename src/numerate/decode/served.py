@@ -123,7 +123,7 @@ def served_distribution(
                 found += server.find(indices, limits, drawn, stop)
                 problem = next((one for one in found[first:] if isinstance(one, str)), None)
                 if problem is not None and not several:
-                    raise ValueError(problem)
+                    raise NoServedNumberError(problem)
                 with counting:
                     done += len(indices)
                     progress(done, len(servers) * len(server.contexts))
@@ -137,7 +137,7 @@ def served_distribution(
     for row in zip(*answers, strict=True):
         one = pooled(members, [None if isinstance(answer, str) else answer for answer in row])
         if one is None:
-            raise ValueError(next(answer for answer in row if isinstance(answer, str)))
+            raise NoServedNumberError(next(answer for answer in row if isinstance(answer, str)))
         result.append(one)
     return result
 
@@ -151,6 +151,10 @@ def _naming(place: int, complete: CompletionServer | Complete) -> Iterator[None]
         named = f" (model={complete.model!r})" if isinstance(complete, CompletionServer) else ""
         kind = next(kind for kind in (ConnectionError, TimeoutError, TypeError, ValueError) if isinstance(error, kind))
         raise kind(f"complete[{place}]{named}: {error}") from error
+
+
+class NoServedNumberError(ValueError):
+    """A served model gives no number a probability after a prompt."""
 
 
 class _StoppedError(Exception):

@@ -61,7 +61,8 @@ class Batcher(Generic[In, Out]):
         self._waiting.extend(asked)
         self._start()
         try:
-            return await asyncio.gather(*(future for _, future in asked))
+            answers: list[Out] = await asyncio.gather(*(future for _, future in asked))
+            return answers
         finally:
             for _, future in asked:
                 future.cancel()

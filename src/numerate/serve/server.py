@@ -71,6 +71,7 @@ class ServedModel:
         decide: the rule of decisions.
         level: of the interval.
         answer: from questions to distributions and predictions.
+        calls: concurrent calls of ``answer``, of one question each if there are several.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ServedModel:
     decide: str
     level: float
     answer: Callable[[list[AskedQuestion]], Sequence[Answer]]
+    calls: int = 1
 
     def ask(self, question: str | Mapping[str, Cell]) -> Row:
         """Return the question of a prompt, which is asked unchanged, or of the cells of a row."""
@@ -106,9 +108,10 @@ class Limits:
 class NumberApi:
     """The routes of one model."""
 
-    def __init__(self, model: ServedModel, limits: Limits, at_once: int = 1) -> None:
+    def __init__(self, model: ServedModel, limits: Limits) -> None:
         self.model, self.limits = model, limits
-        self.batcher = Batcher(model.answer, size=limits.batch_size, room=limits.queue, at_once=at_once)
+        size = limits.batch_size if model.calls == 1 else 1
+        self.batcher = Batcher(model.answer, size=size, room=limits.queue, at_once=model.calls)
         self.started = int(time.time())
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
