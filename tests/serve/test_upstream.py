@@ -32,7 +32,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 
 def front(other: StandIn, seconds: float = 60, **how: Any) -> NumberApi:
-    return NumberApi(upstream_model("toy", other.url, timeout=seconds, **how), Limits(seconds=seconds))
+    return NumberApi(upstream_model("toy", other.url, timeout=seconds, width=2, **how), Limits(seconds=seconds))
 
 
 def refused(answer: Any, status: int) -> str:
@@ -44,7 +44,7 @@ def test_the_numbers_of_served_distribution(other):
     prompts = ["x=", "x1=", "x22="]
     with client_of(front(other)) as client:
         choices = client.post("/v1/completions", json={**BODY, "prompt": prompts}).json()["choices"]
-    found = served_distribution(CompletionServer(other.url, "toy"), prompts, seed=[0, 1, 2])
+    found = served_distribution(CompletionServer(other.url, "toy"), prompts, seed=[0, 1, 2], width=2)
     assert [Decimal(choice["text"]) for choice in choices] == [one.median for one in found]
     for choice, one in zip(choices, found, strict=True):
         assert choice["numerate"]["distribution"]["probabilities"] == pytest.approx(one.probabilities.tolist())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import uvicorn
 from pydantic import ValidationError
@@ -45,8 +45,6 @@ from numerate.serve.openai_format import (
     sentence,
 )
 from numerate.web import Guard, RefusedError, config_of, is_loopback, json_body, names_of
-
-T = TypeVar("T")
 
 BODY_SECONDS = 60  # to receive a request
 
