@@ -15,7 +15,7 @@ from numerate.tokenizers import packaged_file
 pytestmark = pytest.mark.slow
 
 PROMPTS = ["12 + 30 =", "A cat weighs", "carat: 0.9, cut: Ideal. price in dollars:", "Year:"]
-GRAMMAR = NumberGrammar(sign=False, digits=(1, 4), decimals=0)
+SEARCH = {"grammar": NumberGrammar(sign=False, digits=(1, 2), decimals=0), "width": None, "covered": 1.0}  # without draws
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,12 @@ def test_a_real_server_says_what_the_model_says(url):
     loaded = load_model("smollm2")
     tokenizer = loaded.tokenizer
     inputs = [tokenizer([prompt], return_tensors="pt") for prompt in PROMPTS]
-    own = [distribution(loaded.model, one, tokenizer, grammar=GRAMMAR)[0] for one in inputs]
+    own = [distribution(loaded.model, one, tokenizer, **SEARCH)[0] for one in inputs]
     server = CompletionServer(url, "smollm2", timeout=300, concurrency=1)
     assert server.found_kind == "llama.cpp"
-    named = served_distribution(server, PROMPTS, tokenizer=tokenizer, grammar=GRAMMAR)
+    named = served_distribution(server, PROMPTS, tokenizer=tokenizer, **SEARCH)
     listed = served_distribution(
-        CompletionServer(url, "smollm2", timeout=300, kind="other"), PROMPTS, tokenizer=tokenizer, grammar=GRAMMAR
+        CompletionServer(url, "smollm2", timeout=300, kind="other"), PROMPTS, tokenizer=tokenizer, **SEARCH
     )
     for one, more, less in zip(own, named, listed, strict=True):
         values = [
