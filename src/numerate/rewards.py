@@ -412,11 +412,11 @@ def _read_pairs(
                 f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Fix that row of the dataset, "
                 "or remove it with dataset.filter(...)."
             )
-        pairs.append((read_completion(_text(completion, position)), gold))
+        pairs.append((read_completion(last_text(completion, position)), gold))
     return pairs
 
 
-def _text(completion: Any, position: int) -> str:
+def last_text(completion: Any, position: int) -> str:
     """Return the text of the last message; empty unless the assistant wrote it."""
     if isinstance(completion, str):
         return completion

@@ -14,7 +14,7 @@ from tests.decode.test_model import INPUTS, PROMPTS, Fixed, Tokens, brute_force,
 from tests.decode.test_model import TOKENS as TEXTS
 
 from numerate.decode import NumberGrammar, distribution, interval, number
-from numerate.decode.model import NoNumberError
+from numerate.decode.members import NoNumberError
 from numerate.distribution import pool
 
 DIGITS = TEXTS["one digit"]

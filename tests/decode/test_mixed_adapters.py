@@ -19,7 +19,7 @@ from tests.integrations.trainers.architectures import ATTEMPTS, batches, build
 
 from numerate.decode import NumberGrammar, distribution, interval, member_distributions, number
 from numerate.decode.mixed import can_mix
-from numerate.decode.model import NoNumberError
+from numerate.decode.members import NoNumberError
 from numerate.decode.rows import ignores_padding
 from numerate.distribution import NumberDistribution, pool
 from numerate.formats import NumberFormat

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import numerate as nm
 from numerate.decode import NumberGrammar, distribution, interval, number
-from numerate.decode.model import NoNumberError
+from numerate.decode.members import NoNumberError
 from numerate.distribution.decision_rules import RULE_NAMES
 
 DIGITS = TEXTS["one digit"]

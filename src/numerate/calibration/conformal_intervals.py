@@ -94,7 +94,7 @@ class Conformal:
             level: coverage between 0 and 1, if other than the fitted one.
         """
         check_distribution("distribution", distribution)
-        rank = _rank(self.level if level is None else check_level("level", level), self.rows)
+        rank = conformal_rank(self.level if level is None else check_level("level", level), self.rows)
         if rank <= len(self._inner):
             low, high = central(distribution, self._inner[rank - 1])
         else:
@@ -134,7 +134,7 @@ class Conformal:
         return cls(kept["level"], lowest, highest, tuple(kept["inner"]), outer, tuple(map(Fraction, kept["halves"])))
 
     def __repr__(self) -> str:
-        rank = _rank(self.level, self.rows)
+        rank = conformal_rank(self.level, self.rows)
         if rank <= len(self._inner):
             which = f"the model's {100 * self._inner[rank - 1]:.3g} % intervals"
         else:
@@ -192,7 +192,7 @@ def conformal(
                 "that include every truth. Widen them."
             )
     level = check_level("level", level)
-    _rank(level, len(rows))
+    conformal_rank(level, len(rows))
     inner: list[float] = []
     outer: list[tuple[Fraction, Fraction]] = []
     halves: list[Fraction] = []
@@ -208,7 +208,7 @@ def conformal(
     return Conformal(level, least, most, tuple(sorted(inner)), tuple(outer), tuple(sorted(halves)))
 
 
-def _rank(level: float, rows: int) -> int:
+def conformal_rank(level: float, rows: int) -> int:
     """Return ceil((n + 1) level), the rank of the score for this coverage; raise if there are too few rows."""
     share = Fraction(str(level))
     rank = ceil((rows + 1) * share)

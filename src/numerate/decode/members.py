@@ -14,6 +14,14 @@ from numerate.distribution.exact import check_masses
 from numerate.distribution.shares import SHARES
 
 
+class NoNumberError(ValueError):
+    """No number has any probability after some prompts; ``found`` has what was found, None instead of these distributions."""
+
+    def __init__(self, message: str, found: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.found = [*found]
+
+
 class Member(NamedTuple):
     """A model with its tokenizer, the adapter that is active while it is asked (None: those that are), and its weight."""
 
@@ -95,3 +103,13 @@ def pooled(members: Sequence[Member], answers: Sequence[NumberDistribution | Non
     shares = {name: (1 - lacking) * getattr(mixture, name) for name in SHARES}
     shares["no_number"] += lacking
     return NumberDistribution(mixture.values, mixture.probabilities, **shares)
+
+
+def all_pooled(members: Sequence[Member], rows: Sequence[Sequence[NumberDistribution | str]]) -> list[NumberDistribution]:
+    """Return the pool after each prompt, from the members' distributions or why there is none; raise if no member has one."""
+    result = [pooled(members, [None if isinstance(one, str) else one for one in row]) for row in rows]
+    complete = [one for one in result if one is not None]
+    if len(complete) < len(result):
+        problem = next(one for one in rows[result.index(None)] if isinstance(one, str))
+        raise NoNumberError(problem, result)
+    return complete

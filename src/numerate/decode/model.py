@@ -15,7 +15,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 
 from numerate.decode.finder import SETTINGS, NumberFinder, nothing_found, prompt_seeds
 from numerate.decode.grammar import Grammar
-from numerate.decode.members import Member, active, members_of, pooled
+from numerate.decode.members import Member, NoNumberError, active, all_pooled, members_of
 from numerate.decode.mixed import CannotMixError, RowAdapters, can_mix, mixing, repeated
 from numerate.decode.prompts import Prompts, batches
 from numerate.decode.rows import Rows, evaluating
@@ -111,12 +111,7 @@ def distribution(
     }
     members = members_of(model, tokenizer, adapters, weights)
     rows = _asked(members, prompts, settings, options, seed=seed, batch_size=batch_size, progress=progress)
-    result = [pooled(members, [None if isinstance(one, str) else one for one in row]) for row in rows]
-    complete = [one for one in result if one is not None]
-    if len(complete) < len(result):
-        problem = next(one for one in rows[result.index(None)] if isinstance(one, str))
-        raise NoNumberError(problem, result)
-    return complete
+    return all_pooled(members, rows)
 
 
 @torch.no_grad()
@@ -229,14 +224,6 @@ def _answers(
     with mixing(members[0].model, names) as adapters:
         generate(members[0].model, repeated(batch, len(members)), use, options, adapters)
     return found
-
-
-class NoNumberError(ValueError):
-    """No number has any probability after some prompts; ``found`` has what was found, None instead of these distributions."""
-
-    def __init__(self, message: str, found: Sequence[Any] = ()) -> None:
-        super().__init__(message)
-        self.found = [*found]
 
 
 class _DoneError(Exception):

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from numerate.checks import check_number
-from numerate.decode.model import NoNumberError, distribution
+from numerate.decode.members import NoNumberError
+from numerate.decode.model import distribution
 from numerate.decode.prompts import Prompts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decision_rules import Cost

@@ -32,7 +32,7 @@ def batches(prompts: Prompts, tokenizer: Any, model: Any, batch_size: int) -> It
             "use list(prompts)."
         )
     listed = [prompts] if isinstance(prompts, str) or _is_chat(prompts) else prompts
-    rows = [_token_ids(index, prompt, tokenizer) for index, prompt in enumerate(listed)]
+    rows = [token_ids_of(index, prompt, tokenizer) for index, prompt in enumerate(listed)]
     for index, row in enumerate(rows):
         if not row and not model.config.is_encoder_decoder:
             raise ValueError(f"prompts[{index}]={listed[index]!r} has no tokens: expected a prompt of at least one token.")
@@ -72,7 +72,7 @@ def _is_chat(prompt: Any) -> bool:
     return isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(message, Mapping) for message in prompt)
 
 
-def _token_ids(index: int, prompt: Any, tokenizer: Any) -> list[int]:
+def token_ids_of(index: int, prompt: Any, tokenizer: Any) -> list[int]:
     """Return the tokens of a text, or of a chat in the tokenizer's template; a template writes special tokens itself."""
     encode = text_tokenizer(tokenizer)
     if isinstance(prompt, str):

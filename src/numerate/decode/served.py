@@ -32,7 +32,7 @@ from numerate.checks import check_integer
 from numerate.decode.connection import each
 from numerate.decode.format_grammar import check_grammar
 from numerate.decode.grammar import Grammar, TextGrammar
-from numerate.decode.members import Member, members_of, pooled
+from numerate.decode.members import Member, all_pooled, members_of
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
@@ -89,7 +89,8 @@ def served_distribution(
     Raises:
         ConnectionError: if a server rejects a request or cannot be reached.
         TimeoutError: if it does not respond in time.
-        ValueError: if a response has no log-probabilities, a prompt ends inside a number, or no number was found.
+        ValueError: if a response has no log-probabilities, a prompt ends inside a number, or no number was found after a prompt;
+            the last error has the distributions of the other prompts in ``found``.
             Errors name the URL, and in a list also the place and the model of the server.
 
     Examples:
@@ -121,9 +122,6 @@ def served_distribution(
                 indices = range(first, min(first + batch_size, len(server.contexts)))
                 drawn = [(seeds, index) if isinstance(seeds, int) else (seeds[index],) for index in indices]
                 found += server.find(indices, limits, drawn, stop)
-                problem = next((one for one in found[first:] if isinstance(one, str)), None)
-                if problem is not None and not several:
-                    raise NoServedNumberError(problem)
                 with counting:
                     done += len(indices)
                     progress(done, len(servers) * len(server.contexts))
@@ -133,13 +131,7 @@ def served_distribution(
         answers = each(find, range(len(servers)), len(servers))
     else:  # a function may not expect several threads
         answers = [find(place, threading.Event()) for place in range(len(servers))]
-    result: list[NumberDistribution] = []
-    for row in zip(*answers, strict=True):
-        one = pooled(members, [None if isinstance(answer, str) else answer for answer in row])
-        if one is None:
-            raise NoServedNumberError(next(answer for answer in row if isinstance(answer, str)))
-        result.append(one)
-    return result
+    return all_pooled(members, [*zip(*answers, strict=True)])
 
 
 @contextmanager
@@ -151,10 +143,6 @@ def _naming(place: int, complete: CompletionServer | Complete) -> Iterator[None]
         named = f" (model={complete.model!r})" if isinstance(complete, CompletionServer) else ""
         kind = next(kind for kind in (ConnectionError, TimeoutError, TypeError, ValueError) if isinstance(error, kind))
         raise kind(f"complete[{place}]{named}: {error}") from error
-
-
-class NoServedNumberError(ValueError):
-    """A served model gives no number a probability after a prompt."""
 
 
 class _StoppedError(Exception):

@@ -10,7 +10,8 @@ from typing import Any
 
 from numerate.checks import check_number
 from numerate.decode.format_grammar import check_grammar
-from numerate.decode.served import NoServedNumberError, served_distribution
+from numerate.decode.members import NoNumberError
+from numerate.decode.served import served_distribution
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.formats import NumberFormat
 from numerate.lab.data.regression import Regression
@@ -76,14 +77,15 @@ def upstream_model(
         loaded = load_tokenizer(tokenizer)
 
     def answer(asked: list[AskedQuestion]) -> Sequence[Answer]:
-        punctual = replace(server, deadline=time.monotonic() + timeout)
+        kind = server.kind if loaded is None else server.found_kind  # asked once
+        punctual = replace(server, deadline=time.monotonic() + timeout, kind=kind)
         options: dict[str, Any] = {"tokenizer": loaded, "grammar": grammar, "width": width}
         return [_answer(punctual, one, options) for one in asked]
 
     def _answer(punctual: CompletionServer, asked: AskedQuestion, options: dict[str, Any]) -> Answer:
         try:
             (found,) = served_distribution(punctual, [asked.row.prompt], seed=[asked.number], **options)
-        except NoServedNumberError as error:
+        except NoNumberError as error:
             problem = str(error).removeprefix("prompts[0]: ")
             return Searched(problem), Prediction(problem=problem)
         except ValueError as error:  # what the server returned is of no use

@@ -167,7 +167,8 @@ def test_weights_of_a_member_that_changed(runs, new, tmp_path):
 
 def test_a_row_that_one_member_cannot_answer(runs, new, tmp_path, monkeypatch):
     """It counts as no number; where a single member is left, there is nothing to disagree with."""
-    from numerate.decode.model import NoNumberError, member_distributions
+    from numerate.decode.members import NoNumberError
+    from numerate.decode.model import member_distributions
 
     def silent(*arguments: Any, **options: Any) -> Any:
         rows = member_distributions(*arguments, **options)

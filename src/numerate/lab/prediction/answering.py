@@ -343,7 +343,7 @@ class Answering:
         """Return the distributions of the model, or of its pool, after the prompts of a batch."""
         from numerate.decode import distribution, member_distributions
         from numerate.decode.members import members_of, pooled
-        from numerate.decode.model import NoNumberError
+        from numerate.decode.members import NoNumberError
 
         tokenizer, among = self.loaded.tokenizer, self.loaded.pool
         if among is None:
