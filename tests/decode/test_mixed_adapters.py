@@ -18,8 +18,8 @@ from tests.decode.test_rows import REPRESENTATIVE, by_class
 from tests.integrations.trainers.architectures import ATTEMPTS, batches, build
 
 from numerate.decode import NumberGrammar, distribution, interval, member_distributions, number
-from numerate.decode.mixed import can_mix
 from numerate.decode.members import NoNumberError
+from numerate.decode.mixed import can_mix
 from numerate.decode.rows import ignores_padding
 from numerate.distribution import NumberDistribution, pool
 from numerate.formats import NumberFormat

@@ -6,7 +6,7 @@ import math
 import sys
 from asyncio import run
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -59,10 +59,14 @@ def texts_of(tokenizer: Any) -> dict[int, str]:
 
 
 def enumerated(model: Any, prompt: list[int], texts: dict[int, str], scale: dict[str, Any], joined: Any) -> dict[Any, float]:
-    """The probability of each value, and of None: every sequence of tokens, those of one length in a forward pass without cache."""
+    """The probability of each value, and of None: all sequences of tokens, those of one length in a forward pass."""
     starts = {text[:end] for text in scale for end in range(len(text) + 1)}
     known = {character for text in scale for character in text}
-    able = {i: text for i, text in texts.items() if text.isspace() or (text.strip() and (text.lstrip()[0] in known or joined(text[0])))}
+    able = {
+        i: text
+        for i, text in texts.items()
+        if text.isspace() or (text.strip() and (text.lstrip()[0] in known or joined(text[0])))
+    }
     masses: dict[Any, float] = defaultdict(float)
 
     def end(text: str) -> Any:
@@ -274,7 +278,7 @@ def test_a_reward_for_trl() -> None:
 
 
 @pytest.fixture(params=["stand-in", "deepeval"])
-def base_metric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def base_metric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepEval where it is installed, and always what its metrics inherit from (4.3.1)."""
     if request.param == "deepeval":
         pytest.importorskip("deepeval")
@@ -284,7 +288,6 @@ def base_metric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         metrics.BaseMetric = base  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "deepeval", ModuleType("deepeval"))
         monkeypatch.setitem(sys.modules, "deepeval.metrics", metrics)
-    yield
 
 
 @pytest.mark.usefixtures("base_metric")

@@ -70,7 +70,9 @@ class Judge:
         **search: Any,
     ) -> None:
         if not isinstance(rubric, str) or not rubric.strip():
-            raise ValueError(f"rubric={rubric!r}: expected a text that says what is scored, such as 'How helpful is the answer?'.")
+            raise ValueError(
+                f"rubric={rubric!r}: expected a text that says what is scored, such as 'How helpful is the answer?'."
+            )
         for name in {"grammar", "format"} & {*search}:
             raise TypeError(f"{name}={search[name]!r} is not a setting of Judge: the scale says how scores are written.")
         self.rubric, self.scale, self.model, self.tokenizer = rubric.strip(), ScoreScale.of(scale), model, tokenizer
@@ -80,8 +82,8 @@ class Judge:
         self.served = not hasattr(first, "generate")
         if self.served and not callable(first) and not hasattr(first, "next_tokens"):
             raise TypeError(
-                f"model is a {type(first).__name__}: expected a model of transformers, a CompletionServer, or a function from texts "
-                "to the most likely next tokens of each."
+                f"model is a {type(first).__name__}: expected a model of transformers, a CompletionServer, or a function from "
+                "texts to the most likely next tokens of each."
             )
         if not self.served and tokenizer is None:
             raise ValueError("tokenizer=None with a local model: expected the tokenizer or processor that belongs to it.")
@@ -94,9 +96,13 @@ class Judge:
         if isinstance(item, str):
             shown = item
         elif isinstance(item, Mapping) and item:
-            shown = "\n\n".join(f"{str(name)[:1].upper()}{str(name)[1:].replace('_', ' ')}: {text}" for name, text in item.items())
+            shown = "\n\n".join(
+                f"{str(name)[:1].upper()}{str(name)[1:].replace('_', ' ')}: {text}" for name, text in item.items()
+            )
         else:
-            raise TypeError(f"items contains {item!r:.80}: expected texts, or mappings such as {{'question': ..., 'answer': ...}}.")
+            raise TypeError(
+                f"items contains {item!r:.80}: expected texts, or mappings such as {{'question': ..., 'answer': ...}}."
+            )
         text = f"{self.rubric}\n\n{shown}\n\n{self.scale.instruction}"
         if self._chats:
             return [{"role": "user", "content": text}, {"role": "assistant", "content": ANSWER}]

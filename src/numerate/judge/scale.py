@@ -40,9 +40,10 @@ class ScoreScale(Grammar):
         instruction: what the judge is told about its answer.
 
     Examples:
-        >>> ScoreScale.of("1 to 10").values[-1], ScoreScale.of("A to E").value("A"), ScoreScale.of(["poor", "fair", "good"]).value("good")
+        >>> of = ScoreScale.of
+        >>> of("1 to 10").values[-1], of("A to E").value("A"), of(["poor", "fair", "good"]).value("good")
         (Decimal('10'), Decimal('5'), Decimal('3'))
-        >>> ScoreScale.of("0.0 to 1.0").texts[:4]
+        >>> of("0.0 to 1.0").texts[:4]
         ('0.0', '0', '0.1', '0.2')
     """
 

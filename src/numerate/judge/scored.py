@@ -124,7 +124,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What labelled items taught about a judge. Plain numbers: ``Calibration(**json.loads(text))`` reads what ``asdict`` wrote."""
+    """What labelled items taught about a judge, in plain numbers: ``Calibration(**kept)`` reads what ``asdict`` returned."""
 
     temperature: float
     """Of the distributions (:func:`numerate.calibration.fit_temperature`)."""

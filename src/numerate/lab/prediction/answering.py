@@ -342,8 +342,7 @@ class Answering:
     def _asked(self, batch: Mapping[str, Any], size: int, options: Mapping[str, Any]) -> list[Searched]:
         """Return the distributions of the model, or of its pool, after the prompts of a batch."""
         from numerate.decode import distribution, member_distributions
-        from numerate.decode.members import members_of, pooled
-        from numerate.decode.members import NoNumberError
+        from numerate.decode.members import NoNumberError, members_of, pooled
 
         tokenizer, among = self.loaded.tokenizer, self.loaded.pool
         if among is None:
