@@ -131,7 +131,7 @@ class ScoreScale(Grammar):
 
     def belongs(self, character: str) -> bool:
         """Whether a character after a score makes another word or number of it, which is no score: 100, or Answer."""
-        return character.isdigit() if self._numeric else character.isalnum()
+        return character in (digits if self._numeric else digits + ascii_letters)
 
     def __str__(self) -> str:
         return f"{label(self.values[0])} to {label(self.values[-1])}"
