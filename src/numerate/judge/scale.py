@@ -37,7 +37,7 @@ class ScoreScale(Grammar):
     Attributes:
         texts: how scores are written.
         numbers: the value of each text; several texts may have the same.
-        instruction: what the judge is told about its answer.
+        instruction: what the prompt says about the answer.
 
     Examples:
         >>> of = ScoreScale.of

@@ -7,7 +7,7 @@ With m the judge's mean for an item, s its standard deviation plus half the typi
 
 r is the conformal quantile of |y - f(m)| / s over the labelled items, f fitted without the item's own fold. For a y between two
 scores it is that of the farther one, so that the interval contains y if and only if its own quotient is at most r. Only scores of
-the scale are ends: rounding an interval outward would cover more than it promises.
+the scale are ends: rounding an interval outward would cover more than its level.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Scores:
         """Return both ends of an interval for each item ``[N, 2]``, scores of the scale.
 
         For a calibrated judge, it contains the score that people give with a probability of ``level``. Otherwise it is the
-        central interval of the judge's own distribution, which promises nothing.
+        central interval of the judge's own distribution, which guarantees nothing.
         """
         if self.calibration is not None:
             return self.calibration.intervals(self.scale, self.mean, self._deviations, level)
