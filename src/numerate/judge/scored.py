@@ -319,8 +319,8 @@ def agreement(
 
     _, counts = np.unique(x, return_counts=True)
     ties = float((counts * (counts - 1)).sum() / (len(x) * (len(x) - 1)))
-    figures = (estimate(of) for of in (pearson, spearman, _kappa, _error))
-    return Agreement(*figures, ties, len(x), len(own) - len(x))
+    figures = (estimate(pearson), estimate(spearman), estimate(_kappa), estimate(_error))
+    return Agreement(*figures, ties=ties, items=len(x), left_out=len(own) - len(x))
 
 
 def _kappa(people: Floats, own: Floats) -> float | None:
