@@ -33,7 +33,16 @@ LIBRARY = [
 ]
 LIBRARY += ["rewards", "judge", "integrations", "tokenizers", "inspection", "plotting", "web"]
 LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
-ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "serve", "cli", "__main__"]  # "": the package itself
+ROOMS = [
+    "",
+    *LIBRARY,
+    *(f"lab.{room}" for room in LAB),
+    "lab",
+    "playground",
+    "serve",
+    "cli",
+    "__main__",
+]  # "": the package itself
 
 
 def _module(file: Path) -> str:
