@@ -110,6 +110,7 @@ def test_no_class_name_twice() -> None:
 
 # Modules of one name in several rooms, and why. A name that is not here may occur once.
 SAME_NAME = {
+    "__main__": "the command line, and the folder of the harness's tasks",
     "answer": "a tab of the playground, and the answer of a report",
     "base": "the base class of the losses, and of the tasks",
     "calibration": "the package, and its plots",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numerate.lab.data.base import Split
 
 
-TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
+TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression, number_skills, times"
 """The keys of ``TASKS``, repeated here because that module is slow to import."""
 
 _task, _data = map(options, ("Task", "Data"))

@@ -16,6 +16,7 @@ importing only those before it:
     comparison   a plan becomes many runs, and a report
     prediction   a trained run and rows become predictions
     export       a file and soft labels become rows for other frameworks
+    harness      tasks become those of lm-evaluation-harness, with the same scores
 
 The library never imports the lab.
 """

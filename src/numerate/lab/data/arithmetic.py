@@ -107,8 +107,8 @@ class Arithmetic(Task):
             # Skip very long answers: they test copying, not arithmetic.
             if value is not None and value.denominator < 10 ** (digits + 1) and abs(value) < 10 ** (3 * digits + 1):
                 if self.wording == "bare":
-                    return "{}=", text.replace(" ", ""), _written(value, operands)
-                return rng.choice(QUESTIONS), text, _written(value, operands)
+                    return "{}=", text.replace(" ", ""), value_text(value, operands)
+                return rng.choice(QUESTIONS), text, value_text(value, operands)
 
     def make(self, spec: ArithmeticSpec) -> Example:
         """Insert the expression into its wording."""
@@ -133,14 +133,8 @@ class Arithmetic(Task):
         )
 
     def written(self, value: Decimal) -> str:
-        """Return a number; where fractions occur, the simplest one with the same 28 digits.
-
-        Decisions keep 28 digits of 17/18. That is enough to find a fraction again unless its terms have some 20 digits.
-        """
-        if not self._has_fractions:
-            return super().written(value)
-        nearest = (Fraction(value).limit_denominator(10**power) for power in count())
-        return str(next(fraction for fraction in nearest if exact_number("value", fraction) == value))
+        """Return a number; where fractions occur, as :func:`simplest_fraction`."""
+        return simplest_fraction(value) if self._has_fractions else super().written(value)
 
     @property
     def _has_fractions(self) -> bool:
@@ -160,6 +154,19 @@ class Arithmetic(Task):
         for file in files:
             rows[_split_of(file)] += _pairs(file, reader)
         return rows
+
+
+def simplest_fraction(value: Decimal) -> str:
+    """Return the simplest fraction with the same 28 digits.
+
+    Decisions keep 28 digits of 17/18. That is enough to find a fraction again unless its terms have some 20 digits.
+
+    Examples:
+        >>> simplest_fraction(Decimal(17) / Decimal(18)), simplest_fraction(Decimal("2.50"))
+        ('17/18', '5/2')
+    """
+    nearest = (Fraction(value).limit_denominator(10**power) for power in count())
+    return str(next(fraction for fraction in nearest if exact_number("value", fraction) == value))
 
 
 def _expression(
@@ -193,14 +200,14 @@ def _operand(rng: random.Random, operands: str, digits: int, far: bool, signed: 
     if operands == "decimals":
         places = rng.randint(1, 2)
         value = Fraction(whole * 10**places + rng.randrange(10**places) * (-1 if whole < 0 else 1), 10**places)
-        return _written(value, "decimals"), value, _ATOM
+        return value_text(value, "decimals"), value, _ATOM
     if operands == "rationals" and rng.random() < 0.5:
         value = Fraction(whole, rng.randint(2, 10 ** min(digits, 2) - 1))
         return str(value), value, _ATOM if value.denominator == 1 else _PRODUCT
     return str(whole), Fraction(whole), _ATOM
 
 
-def _written(value: Fraction, operands: str) -> str:
+def value_text(value: Fraction, operands: str) -> str:
     """Return the value as ``-3``, ``2.75`` or ``17/18``."""
     if operands != "decimals" or value.denominator == 1:
         return str(value)

@@ -191,7 +191,7 @@ def evaluate_all(
             record |= {"output": output, "answer": shown(task.read(output)), "measures": measures, **reading}
             if sampled is not None:
                 record["samples"] = sampled
-                record["measures"] |= _spread(task, example, sampled)
+                record["measures"] |= sample_measures(task, example, sampled)
             if decide:
                 more = None if finder is None else sampled  # whose median is a decision beside those of the search
                 record |= pooled_record(task, example, output, distributions, decide, interval, more)
@@ -257,7 +257,7 @@ def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
     return figures
 
 
-def _spread(task: Task, example: Example, samples: list[str]) -> dict[str, float]:
+def sample_measures(task: Task, example: Example, samples: list[str]) -> dict[str, float]:
     """Return the share of sampled answers that hold a number, and their CRPS, infinite where one holds none."""
     numbers = np.array([_float(task.read(sample)) for sample in samples])
     measures = {"sample_parsed": float(np.isfinite(numbers).mean())}

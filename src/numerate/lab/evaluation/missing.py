@@ -12,8 +12,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from numerate.answers.metrics import METRICS
 from numerate.answers.numerals import last_number
+from numerate.distribution.exact import Floats
 from numerate.lab.data import Examples, Task
 
 FALLBACK = "fallback"
@@ -46,6 +49,27 @@ def with_fallback(record: Mapping[str, Any], measures: Mapping[str, float | None
     """
     other = record.get(FALLBACK) or {}
     return {name: other.get(name, value) if value is None or math.isinf(value) else value for name, value in measures.items()}
+
+
+def finite_mean(values: Floats) -> float | None:
+    """Return the mean of the finite values; None if there are none.
+
+    Examples:
+        >>> finite_mean(np.array([1.0, math.inf, 4.0])), finite_mean(np.array([math.inf]))
+        (2.5, None)
+    """
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def with_middle(golds: Floats, answers: Floats) -> Floats:
+    """Return the answers for correlations: those that are missing (NaN) count as the median of the gold numbers.
+
+    Examples:
+        >>> with_middle(np.array([1.0, 2.0, 9.0]), np.array([3.0, math.nan, 8.0])).tolist()
+        [3.0, 2.0, 8.0]
+    """
+    return np.where(np.isnan(answers), np.median(golds), answers)
 
 
 def gold_answers(records: Sequence[Mapping[str, Any]], split: str) -> list[str]:

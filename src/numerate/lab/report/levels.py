@@ -24,7 +24,7 @@ from numerate.distribution.exact import Floats
 from numerate.lab.baselines.kept import TITLES, KeptBaselines, kept_baselines
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
+from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS, finite_mean, with_middle
 from numerate.lab.models.names import BUILT
 from numerate.lab.report.analysis import LEVEL, Setup, few_decide
 from numerate.lab.report.records import Predictions, numbers_in
@@ -262,7 +262,7 @@ def _level(
             "median_absolute_error": [float(np.median(row)) for row in errors],
         }
     for figure, correlation in (("pearson", pearson), ("spearman", spearman)):
-        told = [None if own is None else np.where(np.isnan(own), np.median(golds), own) for own in answers]
+        told = [None if own is None else with_middle(golds, own) for own in answers]
         found[figure] = [None if own is None else correlation(golds, own) for own in told]
     missing = [0.0]
     if not parts:
@@ -278,7 +278,7 @@ def _level(
             found["median_relative_error"] = [float(np.median(own["relative_error"])) for own in measures]
         if decision != GREEDY:
             inside = [part.decided.covered_by(decision) for part in parts if part.decided is not None]
-            found["coverage"] = [float(known.mean()) if len(known := own[np.isfinite(own)]) else None for own in inside]
+            found["coverage"] = [finite_mean(own) for own in inside]
     figures = {
         measure: RunFigure((fmean if measure in _AVERAGED else median)(known), min(known), max(known))
         for measure, values in found.items()

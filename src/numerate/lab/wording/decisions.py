@@ -12,6 +12,7 @@ from numerate.answers.metrics import METRICS
 from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import FITTING, GREEDY, SAMPLED, cost
 from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources, rule_and_members
+from numerate.lab.evaluation.missing import finite_mean
 from numerate.lab.stats import compare
 from numerate.lab.stats.intervals import scale_of
 from numerate.lab.wording.measures import Measure, mean_measure
@@ -65,7 +66,7 @@ class Worth:
         """Return the worth of the distributions of several runs."""
 
         def mean(columns: Sequence[Floats]) -> float | None:  # of the examples that have a value, averaged over runs
-            known = [float(finite.mean()) for column in columns if len(finite := column[np.isfinite(column)])]
+            known = [value for column in columns if (value := finite_mean(column)) is not None]
             return fmean(known) if known else None
 
         names = ("covers", "calibrated_covers", "crps", "covered")
@@ -117,7 +118,7 @@ def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
         averaged = np.stack([part.for_mean(rule, name) for rule in part.measures])
         finite = averaged[:, np.isfinite(averaged).all(0)]
         if finite.shape[1]:
-            yield name, "mean", finite.mean(1).tolist()
+            yield name, "mean", [float(row.mean()) for row in finite]
             if name == "absolute_error":
                 scale = scale_of(finite)
                 yield "squared_error", "root mean", (scale * np.sqrt(np.square(finite / scale).mean(1))).tolist()

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from numerate.answers.extract import clock_time
-from numerate.answers.metrics import FACE
 from numerate.checks import check_choice, check_number, choices
-from numerate.lab.data.base import Example, Split, Task, check_whole
+from numerate.lab.data.base import Example, Split, check_whole
 from numerate.lab.data.clock.face import Face, clock_image, random_face
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, photo
-
-if TYPE_CHECKING:
-    from numerate.decode.grammar import Grammar
-    from numerate.targets import AnswerDistribution
+from numerate.lab.data.times import TimeTask
 
 ClockWording = Literal["full", "bare"]
 
@@ -36,12 +30,11 @@ PROMPTS: Mapping[ClockWording, str] = {
 
 _SPLITS: Mapping[str, Split] = {"train": "train", "valid": "interpolate", "test": "interpolate"}
 _IMAGES = (".jpg", ".jpeg", ".png")
-_HOUR = re.compile(r"(?<![\d_])(\d{1,2})(?=_\d\d(?![\d_]))", re.ASCII)
 _LABEL = re.compile(r"\s*0?(\d|1[0-2])\s*[-_:]\s*([0-5]\d)\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Clock(Task):
+class Clock(TimeTask):
     """Read the time from an analogue clock as ``hour_minute``: hours 1 to 12, minutes in two digits.
 
     Training and interpolation use minutes that are multiples of ``step``; ``step=5`` gives the 144 classes of the TIME
@@ -70,10 +63,6 @@ class Clock(Task):
     name = "clock"
     dataset = "the TIME dataset"
     reads_with = ("wording",)
-    number_kind = "clock"
-    extractor = "clock"
-    measures = ("clock_accuracy", "parsed", "time_gap", "time_gap_circular")
-    period = FACE
     visual = True
 
     def __post_init__(self) -> None:
@@ -104,46 +93,6 @@ class Clock(Task):
         """Return the time and the clock, which is drawn."""
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
         return Example(PROMPTS[self.wording], f"{spec.hour}_{spec.minute:02}", Picture(clock_image, (spec, self.size)), meta)
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """Padded hours, as in ``02_55``."""
-        return ("plain", "padded")
-
-    @property
-    def answer_numbers(self) -> re.Pattern[str]:
-        """Matches the hour; minutes have two digits anyway."""
-        return _HOUR
-
-    def number_form(self, answers: Sequence[str]) -> Grammar:
-        """Return the form ``2_55``, which stands for minutes after twelve."""
-        from numerate.decode.grammar import TextGrammar
-
-        return TextGrammar("0123456789_", clock_time, most=5)
-
-    def written(self, value: Decimal) -> str:
-        """Return minutes after twelve, rounded, as ``2_55``."""
-        hour, minute = divmod(round(value) % FACE, 60)
-        return f"{hour or 12}_{minute:02}"
-
-    @property
-    def soft_width(self) -> Mapping[str, float]:
-        """Two minutes."""
-        return {"width": 2.0}
-
-    def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
-        """Return times within some minutes of the answer, across twelve o'clock too."""
-        for name in ("relative", "lowest", "highest"):
-            if settings.pop(name, None) is not None:
-                raise ValueError(f"an answer of the task {self.name!r} is a time, for which {name} has no meaning")
-        from numerate.targets import CircularBell
-
-        bell = CircularBell.clock(**settings)
-        return lambda example: bell(example.answer)
-
-    def answers_in_words(self) -> list[str]:
-        """Return nothing: every answer is a time."""
-        return []
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Example]]:
         """Read the TIME dataset (gpiosenka, Kaggle): its folder, or the ``clocks.csv`` in it.
