@@ -286,7 +286,9 @@ def expected_cost(found: _Placed, measure: str, x: Fraction) -> float:
         away = np.minimum(away % FACE, -away % FACE)
     if measure == "relative_error":
         kept = found.floats != 0
-        p, away = p[kept], away[kept] / np.abs(found.floats[kept])
+        with np.errstate(invalid="ignore"):
+            p, away = p[kept], away[kept] / np.abs(found.floats[kept])
+        away[np.isnan(away)] = 1.0  # from a value beyond the range of a float, any number is its own size away
         if not len(p):
             return 0.0 if x == 0 else math.inf
         p = p / p.sum()

@@ -1,6 +1,6 @@
 """What the YAML files of this folder call: the questions of a task, the scores of an answer, and their summaries.
 
-The scores are those of ``numerate eval``, computed by the same functions. Answers of a ``.._samples`` task are several samples per
+The scores are those of ``numerate eval``, computed by the same functions. A ``.._samples`` task draws several samples per
 question; their median is the answer, and their distribution has a CRPS and a 90 % interval.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from numerate.answers.metrics import METRICS
 from numerate.answers.overall import spearman as rank_correlation
 from numerate.checks import check_choice
-from numerate.lab.data import Example, Task
-from numerate.lab.data.settings import DataSettings, make_task, tested
-from numerate.lab.data.splits import training_examples
+from numerate.lab.data import Example, Split, Task
+from numerate.lab.data.settings import DataSettings, make_task
+from numerate.lab.data.splits import held_out, training_examples
 from numerate.lab.evaluation.decisions import decision_record, sampled_distribution
 from numerate.lab.evaluation.evaluate import sample_measures, shown
 from numerate.lab.evaluation.missing import FALLBACK, finite_mean, middle_label, with_fallback, with_middle
@@ -31,28 +31,29 @@ LEVEL = 0.9
 """Of the interval whose coverage is measured."""
 
 _FEW_SHOT = 100  # training examples for few-shot prompts
-_SETTINGS = ("task_settings", "data", "skip_bad", "eval_examples")
+_SETTINGS = ("task_settings", "data", "skip_bad", "train_examples", "eval_examples")
 
 mean = METRICS["smape"].summarize
 median = METRICS["absolute_error"].summarize
 
 
-def documents(task: str, settings: Mapping[str, Any], split: str = "interpolate", **metadata: Any) -> DatasetDict:
+def documents(task: str, settings: Mapping[str, Any], split: Split = "interpolate", **metadata: Any) -> DatasetDict:
     """Return the questions of a task: ``test`` has those of ``numerate eval``, ``train`` some for few-shot prompts.
 
     Args:
         task: a key of ``TASKS``.
         settings: of the task; those in ``task_settings`` come on top.
         split: ``interpolate`` or ``extrapolate``.
-        **metadata: that of the harness, of which ``task_settings``, ``data``, ``skip_bad`` and ``eval_examples`` count.
+        **metadata: that of the harness, of which ``task_settings``, ``data``, ``skip_bad``, ``train_examples`` and
+            ``eval_examples`` have an effect, as in the settings of a run.
     """
     from datasets import Dataset, DatasetDict
 
     named = {name: metadata[name] for name in _SETTINGS if metadata.get(name) is not None}
     named |= {"task": task, "task_settings": {**settings, **named.get("task_settings", {})}}
-    data = DataSettings(**named, eval_splits=(split,))
+    data = DataSettings(**named)
     made = make_task(data)
-    check_choice("split", split, made.splits)
+    check_choice("split", split, [one for one in made.splits if one != "train"])
     train = training_examples(made, data.train_examples, data.seed)
     key, fallback = data.model_dump_json(), middle_label(made, train)
 
@@ -61,7 +62,7 @@ def documents(task: str, settings: Mapping[str, Any], split: str = "interpolate"
             [{"prompt": one.prompt, "answer": one.answer, "settings": key, "fallback": fallback} for one in examples]
         )
 
-    return DatasetDict(train=rows(train[:_FEW_SHOT]), test=rows(tested(data, made)[split]))
+    return DatasetDict(train=rows(train[:_FEW_SHOT]), test=rows(held_out(made, (split,), data.eval_examples)[split]))
 
 
 def scores(document: Mapping[str, Any], results: Sequence[str | list[str]]) -> dict[str, Any]:
