@@ -46,7 +46,7 @@ from numerate.lab.wording.decisions import evaluation_sentences, source_sentence
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 3, "log_every": 2}
-ONE_NUMBER = {"arithmetic", "charts", "clock", "math_vision", "regression"}
+ONE_NUMBER = {"arithmetic", "charts", "clock", "math_vision", "number_skills", "regression", "times"}
 TODAY = {"split", "index", "prompt", "gold", "output", "answer", "measures", "nll", "digits"}
 DECIDED = {"decisions", "distribution", "truth", "median", "interval", "level", "covers", "crps", "expected", "seconds"}
 
