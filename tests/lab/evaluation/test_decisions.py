@@ -36,7 +36,7 @@ from numerate.lab.evaluation.decisions import (
     recorded_distribution,
 )
 from numerate.lab.evaluation.error_sources import ErrorSources, error_sources, read_decisions
-from numerate.lab.evaluation.evaluate import _spread
+from numerate.lab.evaluation.evaluate import sample_measures
 from numerate.lab.files.records import jsonable, read_jsonl
 from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RULES, RunConfig, checked
@@ -449,9 +449,9 @@ def record_of(gold, output, found=AROUND_TWELVE, rules=("median", "mean", "mode"
 
 def test_samples_are_scored_around_twelve():
     example = Example("?", "12_01")
-    near = _spread(Clock(), example, ["11_59", "12_03"])
+    near = sample_measures(Clock(), example, ["11_59", "12_03"])
     assert near == {"sample_parsed": 1.0, "sample_crps": pytest.approx(1.0)}  # both are 2 off, and 4 apart
-    assert _spread(Clock(), example, ["11_59", "noon"]) == {"sample_parsed": 0.5, "sample_crps": math.inf}
+    assert sample_measures(Clock(), example, ["11_59", "noon"]) == {"sample_parsed": 0.5, "sample_crps": math.inf}
 
 
 def test_a_record_around_twelve():
