@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import operator
 import re
 from dataclasses import fields, replace
 from fractions import Fraction
@@ -12,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.lab.data.formats import WRITERS
 
+from numerate.answers import clock_time
 from numerate.answers.metrics import METRICS
-from numerate.lab.data import TASKS, Arithmetic, Regression, WordProblems
+from numerate.lab.data import TASKS, Arithmetic, NumberSkills, Regression, Times, WordProblems
 from numerate.lab.data.base import content_hash
+from numerate.lab.data.number_skills import SKILLS
 from numerate.lab.data.readers import READERS
 from numerate.lab.data.row_reader import BadData
 
@@ -27,6 +31,8 @@ VARIANTS = [
     ("arithmetic", {"difficulty": 1, "operations": "+-"}),
     ("word_problems", {"steps": 6}),
     ("regression", {"kind": "series"}),
+    *(("number_skills", {"notation": notation}) for notation in ("integers", "decimals", "fractions", "scientific")),
+    ("times", {"longest": 360}),
 ]
 EACH = pytest.mark.parametrize(("name", "chosen"), VARIANTS, ids=[f"{n}-{'-'.join(map(str, c.values()))}" for n, c in VARIANTS])
 
@@ -283,3 +289,51 @@ def test_every_setting_has_an_effect_somewhere(name):
                 continue
             with pytest.raises(ValueError, match=f"{own.name}=.* has no effect on (real data|generated examples)"):
                 kind.check_source({own.name: value}, data)
+
+
+def asked(skill, notation):
+    return [(e.prompt, e.answer) for e in NumberSkills(skill=skill, notation=notation, difficulty=5).examples("extrapolate", 40)]
+
+
+def test_answers_of_number_skills_are_right():
+    """Recomputed from the questions, by other means where there are some."""
+    signs = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+    for notation, skills in SKILLS.items():
+        for skill in ("add", "subtract", "multiply"):
+            for prompt, answer in asked(skill, notation):
+                left, sign, right = prompt.removeprefix("What is ").removesuffix("?").split()
+                assert signs[sign](Fraction(left), Fraction(right)) == Fraction(answer)
+        for prompt, answer in asked("larger", notation) + asked("smaller", notation):
+            a, b = prompt.split(", ")[1].rstrip("?").split(" or ")
+            assert Fraction(answer) == ((max if "larger" in prompt else min)(Fraction(a), Fraction(b)))
+        for prompt, answer in asked("round", notation) if "round" in skills else ():
+            number, digits = prompt.split()[1], int(prompt.split()[3])
+            step = Fraction(10) ** (math.floor(math.log10(Fraction(number))) + 1 - digits)
+            assert Fraction(answer) == math.floor(Fraction(number) / step + Fraction(1, 2)) * step
+    for notation in ("integers", "decimals"):
+        for prompt, answer in asked("digit", notation):
+            place, number = int(prompt.split()[3]), prompt.split()[5].rstrip(",")
+            assert number.replace(".", "")[place - 1] == answer
+        for prompt, answer in asked("length", notation):
+            assert len(prompt.split()[4].replace(".", "")) == int(answer)
+        for prompt, answer in asked("count", notation):
+            assert prompt.split()[7].count(prompt.split()[5]) + prompt.split()[-1].rstrip("?").count(prompt.split()[5]) == int(
+                answer
+            )
+    for prompt, answer in asked("quotient", "integers"):
+        assert divmod(int(prompt.split()[2]), int(prompt.split()[4].rstrip(",")))[0] == int(answer)
+    for prompt, answer in asked("remainder", "integers"):
+        assert divmod(int(prompt.split()[5]), int(prompt.split()[7].rstrip("?")))[1] == int(answer)
+
+
+def test_a_skill_that_a_notation_does_not_have():
+    with pytest.raises(ValueError, match="notation='fractions' does not have skill='round': expected integers or decimals or"):
+        NumberSkills(notation="fractions", skill="round")
+
+
+def test_answers_of_times_are_right():
+    for example in Times().examples("interpolate", 100):
+        words = example.prompt.split()
+        hour, minute = words[2].rstrip(".").split("_")
+        change = int(words[7]) * (1 if words[9] == "later?" or words[9].startswith("later") else -1)
+        assert (int(hour) % 12 * 60 + int(minute) + change) % 720 == clock_time(example.answer)

@@ -363,7 +363,8 @@ class Task:
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:
         """Return the rows of each split."""
-        raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
+        remedy = "Leave out the path; your own table is for the task 'regression' (--target COLUMN)."
+        raise BadData(f"is no data of the task {self.name!r}, which is generated", remedy, path)
 
 
 def generous_range(answers: Sequence[str]) -> tuple[Fraction | None, Fraction | None]:
