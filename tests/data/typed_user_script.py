@@ -101,6 +101,8 @@ def with_models(model: Any, tokenizer_file: Path, trainer: Any, inputs: dict[str
     padded = nm.formats.NumberFormat.fit(["7", "12.5"], "padded")
     assert_type(nm.formats.FormatRows(padded)({"text": "It is 7."}), dict[str, Any])
     assert_type(nm.answers.in_format(padded)("It is 07.0."), Any)
+    judge = nm.judge.Judge("How helpful is it?", scale="A to E", model=model, tokenizer=tokenizer)
+    assert_type(judge.scores(["It is."]), nm.judge.Scores)
     nm.plotting.plot_loss(vocab, "loss.png")
     return nm.decode.distribution(model, inputs, vocab)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra playground is not installed")
 pytest.importorskip("httpx2", reason="httpx2, which the test client needs, is not installed")
 
+from anyio.from_thread import start_blocking_portal
 from starlette.testclient import TestClient
 
 from numerate.distribution import NumberDistribution
@@ -53,6 +54,12 @@ class Ready:
 
     def api(self, **limits: float) -> NumberApi:
         return NumberApi(self.served, Limits(**limits))
+
+
+def in_a_loop(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine function in a thread with a loop of its own: a browser in other tests leaves a loop running in this one."""
+    with start_blocking_portal() as portal:
+        portal.call(work)
 
 
 def client_of(api: NumberApi) -> TestClient:

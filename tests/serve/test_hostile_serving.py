@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.serve.serving import client_of
+from tests.serve.serving import client_of, in_a_loop
 
 from numerate.serve.batching import Batcher, QueueFullError, StoppingError
 from numerate.serve.openai_format import ChatRequest, CompletionRequest
@@ -219,7 +219,7 @@ class TestBatches:
                 await api.batcher.ask([])
 
         running.config.load()
-        asyncio.run(ended())
+        in_a_loop(ended)
 
     def test_questions_of_those_who_left_are_not_asked(self):
         going, calls = threading.Event(), []
@@ -243,5 +243,5 @@ class TestBatches:
             assert await first == [0]
             assert await kept == [3]
 
-        asyncio.run(leave())
+        in_a_loop(leave)
         assert calls == [[0], [3]]

@@ -7,9 +7,9 @@ as ``temperature`` and ``max_tokens``, are accepted and have no effect: the answ
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -134,7 +134,8 @@ class Said:
         self.chat = isinstance(request, ChatRequest)
         self.model, self.texts = request.model, texts
         self.details = [{"numerate": one} if request.numerate else {} for one in details]
-        self.head = {"id": f"{'chatcmpl' if self.chat else 'cmpl'}-{uuid.uuid4().hex}", "created": int(time.time())}
+        created = int(datetime.now(timezone.utc).timestamp())
+        self.head = {"id": f"{'chatcmpl' if self.chat else 'cmpl'}-{uuid.uuid4().hex}", "created": created}
 
     def whole(self) -> Mapping[str, Any]:
         """Return the body of a response in one piece."""

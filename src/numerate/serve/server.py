@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,7 +111,7 @@ class NumberApi:
         self.model, self.limits = model, limits
         size = limits.batch_size if model.calls == 1 else 1
         self.batcher = Batcher(model.answer, size=size, room=limits.queue, at_once=model.calls)
-        self.started = int(time.time())
+        self.started = int(datetime.now(timezone.utc).timestamp())
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
 
