@@ -14,8 +14,8 @@ from numerate.tokenizers import packaged_file
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = ["12 + 30 =", "A cat weighs", "carat: 0.9, cut: Ideal. price in dollars:", "Year:"]
-SEARCH = {"grammar": NumberGrammar(sign=False, digits=(1, 2), decimals=0), "width": None, "covered": 1.0}  # without draws
+PROMPTS = ["12 + 30 =", "carat: 0.9, cut: Ideal. price in dollars:"]
+SEARCH = {"grammar": NumberGrammar(sign=False, digits=(1, 1), decimals=0), "width": None, "covered": 1.0}  # without draws
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,8 @@ def known(task):
 @pytest.mark.parametrize("kind", KINDS)
 def test_written_answers_are_read_back(kind):
     for task in TEXT_TASKS:
+        if kind not in task.formats:
+            continue
         format = TaskFormat.fit(task, kind, 200)
         for example, value, scores in known(task):
             said = format.answer(example.answer)
@@ -43,7 +45,7 @@ def test_written_answers_are_read_back(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_search_knows_the_answers_as_they_are_written(kind):
     for task in TEXT_TASKS:
-        if task.answer_is != "one number":
+        if task.answer_is != "one number" or kind not in task.formats:
             continue
         format = TaskFormat.fit(task, kind, 200)
         grammar = format.grammar(task.answer_grammar())
@@ -71,8 +73,10 @@ def test_times_and_coordinates_are_padded(task, answer, said):
     assert lengths == {len(said)}
 
 
-@pytest.mark.parametrize("task", [kind() for kind in TASKS.values() if kind.visual], ids=lambda task: task.name)
-def test_a_task_of_pictures_in_every_format_that_it_has(task):
+@pytest.mark.parametrize(
+    "task", [task for kind in TASKS.values() if (task := kind()).visual or task.formats != KINDS], ids=lambda task: task.name
+)
+def test_a_task_is_written_in_the_formats_that_it_has(task):
     for kind in KINDS:
         if kind not in task.formats:
             with pytest.raises(ValueError, match=f"format='{re.escape(kind)}' does not fit the task '{task.name}': expected"):

@@ -108,10 +108,8 @@ class TaskFormat:
             return cls()
         if format.kind not in task.formats:
             others = ", ".join(kind for kind in task.formats if kind != "plain")
-            raise ValueError(
-                f"format={format.kind!r} does not fit the task {task.name!r}: expected "
-                + (f"{others} or plain." if others else "plain, since its numbers have one width already.")
-            )
+            expected = f"{others} or plain" if others else "plain, as its numbers have to stay as they are"
+            raise ValueError(f"format={format.kind!r} does not fit the task {task.name!r}: expected {expected}.")
         spaced, exponent = "spaced" in format.kind, "exponent" in format.kind
         strict = (spaced or exponent) and task.answer_is == "one number"
         if task.in_expressions:
