@@ -1,6 +1,6 @@
 """What a small model is worth as a judge: sentence pairs of the STS benchmark on a scale of 0 to 5, against people's scores.
 
-    python research/judge.py FOLDER --labelled 200 --pairs 100
+    python research/judge_pairs.py FOLDER --labelled 200 --pairs 100
 
 FOLDER has ``dev.tsv`` and ``test.tsv`` with a score and two sentences per line. Judged without training, and after calibration on
 labelled pairs; docs/howto/judge.md has the result for SmolLM2-135M.
