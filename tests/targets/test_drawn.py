@@ -134,6 +134,8 @@ def test_generators_of_many_rows_are_those_of_numpy(entropy: list[int]):
         theirs = np.random.default_rng([*entropy, index])
         assert ours.random(3).tolist() == theirs.random(3).tolist()
         assert ours.bit_generator.state == theirs.bit_generator.state
+        for _ in range(2):  # soft labels of one's own may spawn more
+            assert [child.random() for child in ours.spawn(2)] == [child.random() for child in theirs.spawn(2)]
 
 
 def test_rows_are_fetched_together():

@@ -7,12 +7,12 @@ all rows at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.random.bit_generator import ISeedSequence
+from numpy.random.bit_generator import ISpawnableSeedSequence
 
 _Words = npt.NDArray[np.uint32]
 
@@ -28,11 +28,18 @@ def _powers(start: int, factor: int, count: int) -> _Words:
 _OUT = _powers(0x8B51F9DD, 0x58F38DED, 2 * _POOL + 1)  # [9, 1]
 
 
-class _Seeds(ISeedSequence):
-    """The state that a generator starts with."""
+class _Seeds(ISpawnableSeedSequence):
+    """The state that a generator starts with; spawned generators are rare, and seeded by NumPy."""
 
-    def __init__(self, state: npt.NDArray[np.uint64]) -> None:
-        self._state = state
+    def __init__(self, state: npt.NDArray[np.uint64], entropy: list[int]) -> None:
+        self._state, self._entropy = state, entropy
+
+    @cached_property
+    def _sequence(self) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self._entropy)
+
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        return self._sequence.spawn(n_children)
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
         return self._state
@@ -61,8 +68,8 @@ def generators(entropy: Sequence[int], indices: Sequence[int]) -> Iterator[np.ra
         pool = np.where((line > 0) | (place < len(fixed) + 1), mixed, pool)  # an index below 2^32 is one word
         used += _POOL
     states = _hashed(np.concatenate([pool, pool]), _OUT).T.astype("<u4", order="C").view("<u8")  # [R, 4]
-    for state in states:
-        seeds: Any = _Seeds(state)  # NumPy takes any ISeedSequence; its types say SeedSequence
+    for number, state in zip(indices, states, strict=True):
+        seeds: Any = _Seeds(state, [*entropy, number])  # NumPy takes any ISeedSequence; its types say SeedSequence
         yield np.random.Generator(np.random.PCG64(seeds))
 
 
