@@ -78,22 +78,33 @@ def shards_command(
     vocab_size: Annotated[int, typer.Option(min=2048, help="Vocabulary size of all processes.")] = 49152,
     processes: Annotated[int, typer.Option(min=2, help="Processes that share the vocabulary; one of them is measured.")] = 8,
     numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
+    hidden_size: Annotated[int | None, typer.Option(min=1, help="Measure the fused operator, with a head of this size.")] = None,
     dtype: Dtype = "float32",
     device: Device = "cpu",
     repeats: Repeats = 7,
+    top: Annotated[int, typer.Option(min=0, help="Kernels to list for each loss, by time.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the objective on one shard of the vocabulary, relative to vocabulary-parallel cross-entropy; no communication."""
     shape = {"tokens": tokens, "vocab_size": vocab_size, "processes": processes, "numeric_tokens": numeric_tokens}
     with console.status("measuring"):
-        result = bench_shards(loss or tuple(LOSSES), **shape, dtype=dtype, device=device, repeats=repeats)
+        result = bench_shards(
+            loss or tuple(LOSSES), **shape, hidden_size=hidden_size, dtype=dtype, device=device, repeats=repeats
+        )
     table = _table(
-        f"{tokens} tokens x {vocab_size} over {processes}, {dtype}, {result.device}", "cross-entropy +", ("ms", "ratio")
+        f"{tokens} tokens x {vocab_size} over {processes}, {dtype}, {result.device}",
+        "cross-entropy +",
+        ("ms", "ratio", "queued ms", "ratio", "kernels", "their ms"),
     )
-    table.add_row("nothing", f"{result.ce_runtime_ms:.1f}", "1.00")
     for cost in result.costs:
-        table.add_row(cost.loss, f"{cost.runtime_ms:.1f}", f"{cost.ratio:.2f}")
+        times = f"{cost.runtime_ms:.2f}", f"{cost.ratio:.2f}", f"{cost.queued_ms:.2f}", f"{cost.queued_ratio:.2f}"
+        kernels = sum(kernel.count for kernel in cost.kernels), sum(kernel.runtime_ms for kernel in cost.kernels)
+        table.add_row(cost.loss or "nothing", *times, str(kernels[0]), f"{kernels[1]:.2f}")
     console.print(table)
+    for cost in result.costs if top else ():
+        console.print(f"\n{cost.loss or 'cross-entropy alone'}")
+        for kernel in cost.kernels[:top]:
+            console.print(f"  {kernel.runtime_ms:8.3f} ms {kernel.count:4} x {kernel.name[:90]}")
     _save(result, json_file)
 
 

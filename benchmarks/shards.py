@@ -15,36 +15,41 @@ import torch
 from torch import Tensor
 
 from benchmarks.losses import DTYPES, bench_labels, bench_vocab, device_name
-from benchmarks.measure import compare_ms, median_ratio
+from benchmarks.measure import Kernel, compare_ms, kernels_of, median_ratio
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective
 from numerate.objective.batch import BatchLabels
+from numerate.objective.from_hidden import objective_from_hidden
 from numerate.objective.from_logits import objective_from_logits
+from numerate.objective.head import Head
 from numerate.objective.shards import VocabShard
 
 
 @dataclass(frozen=True)
 class ShardCost:
-    """Time of the objective with one loss."""
+    """Time of cross-entropy (``loss`` is empty), or of the objective with one loss."""
 
     loss: str
     runtime_ms: float
     ratio: float  # to vocabulary-parallel cross-entropy, per round
+    queued_ms: float  # on a GPU that is busy while the CPU launches the kernels
+    queued_ratio: float
+    kernels: tuple[Kernel, ...]
 
 
 @dataclass(frozen=True)
 class ShardsBench:
-    """Results for one shard."""
+    """Results for one shard, cross-entropy first."""
 
     tokens: int
     vocab_size: int
     processes: int
     numeric_tokens: int
+    hidden_size: int | None
     dtype: str
     device: str
-    ce_runtime_ms: float
     costs: tuple[ShardCost, ...]
 
 
@@ -96,28 +101,54 @@ def bench_shards(
     vocab_size: int = 49152,
     processes: int = 8,
     numeric_tokens: int = 10,
+    hidden_size: int | None = None,
     dtype: str = "float32",
     device: str = "cpu",
     repeats: int = 7,
 ) -> ShardsBench:
-    """Measure the first of ``processes`` shards."""
+    """Measure the first of ``processes`` shards, from logits, or with ``hidden_size`` from hidden states and the head."""
     check_choice("dtype", dtype, tuple(DTYPES))
     for loss in losses:
         check_choice("loss", loss, tuple(LOSSES))
     place, vocab = torch.device(device), bench_vocab(numeric_tokens, vocab_size)
     labels = bench_labels(vocab, tokens).to(place)
     held = vocab_size // processes
-    logits = torch.randn(1, tokens, held, device=place).to(DTYPES[dtype]).requires_grad_()
-    columns = LoneShard(held, None, None, 0, processes)
+    shapes = ((1, tokens, held),) if hidden_size is None else ((1, tokens, hidden_size), (held, hidden_size))
+    given = [(torch.randn(shape, device=place) * (hidden_size or 1) ** -0.25).to(DTYPES[dtype]) for shape in shapes]
+    given = [tensor.requires_grad_() for tensor in given]
 
     def work(loss: str) -> Callable[[], object]:
         objective = NumericObjective(LOSSES[loss](vocab)).to(place)
-        inputs = objective.numeric_loss, objective.weighting, logits, BatchLabels(labels), columns
-        return lambda: torch.autograd.grad(objective_from_logits(*inputs, with_mass=False, with_overrun=False).loss, logits)
+        terms = objective.numeric_loss, objective.weighting
+        figures = {"with_mass": False, "with_overrun": False}
+
+        def run() -> object:
+            columns = LoneShard(held, None, None, 0, processes)  # one per call, as for the caller of the objective
+            if hidden_size is None:
+                out = objective_from_logits(*terms, given[0], BatchLabels(labels), columns, **figures)
+            else:
+                head = Head(given[1])
+                settings: dict[str, Any] = {"impl": "auto", "max_logits_mib": None, "head_grad_dtype": "float32"}
+                out = objective_from_hidden(*terms, given[0], head, BatchLabels(labels), columns, None, **settings, **figures)
+            return torch.autograd.grad(out.loss, given)
+
+        return run
 
     def ce() -> object:
-        return torch.autograd.grad(VocabParallelCrossEntropy.apply(logits[0], labels[0]), logits)  # type: ignore[no-untyped-call]
+        logits = given[0][0] if hidden_size is None else given[0][0] @ given[1].T
+        return torch.autograd.grad(VocabParallelCrossEntropy.apply(logits, labels[0]), given)  # type: ignore[no-untyped-call]
 
-    times = compare_ms({"": ce} | {loss: work(loss) for loss in losses}, place, repeats=repeats)
-    costs = tuple(ShardCost(loss, median(times[loss]), median_ratio(times[loss], times[""])) for loss in losses)
-    return ShardsBench(tokens, vocab_size, processes, numeric_tokens, dtype, device_name(place), median(times[""]), costs)
+    works = {"": ce} | {loss: work(loss) for loss in losses}
+    busy = torch.randn(16384, 16384, device=place, dtype=torch.bfloat16) if place.type == "cuda" else torch.zeros(1, 1)
+    times = compare_ms(works, place, repeats=repeats)
+    queued = compare_ms(works, place, repeats=repeats, before=lambda: [busy @ busy for _ in range(2)])  # about 25 ms
+    costs = tuple(
+        ShardCost(
+            loss,
+            *(median(times[loss]), median_ratio(times[loss], times[""])),
+            *(median(queued[loss]), median_ratio(queued[loss], queued[""])),
+            kernels_of(run, place),
+        )
+        for loss, run in works.items()
+    )
+    return ShardsBench(tokens, vocab_size, processes, numeric_tokens, hidden_size, dtype, device_name(place), costs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from benchmarks.shards import VocabParallelCrossEntropy, bench_shards
 
@@ -16,7 +17,8 @@ def test_cross_entropy_of_one_shard_is_that_of_torch():
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_costs():
-    result = bench_shards(("smmd", "number"), tokens=64, vocab_size=2048, processes=4, repeats=1)
-    assert [cost.loss for cost in result.costs] == ["smmd", "number"]
-    assert all(cost.ratio > 0 for cost in result.costs)
+@pytest.mark.parametrize("hidden_size", [None, 16])
+def test_costs(hidden_size):
+    result = bench_shards(("smmd", "number"), tokens=64, vocab_size=2048, processes=4, hidden_size=hidden_size, repeats=1)
+    assert [cost.loss for cost in result.costs] == ["", "smmd", "number"]
+    assert all(cost.ratio > 0 and cost.queued_ratio > 0 and cost.kernels for cost in result.costs)

@@ -328,18 +328,43 @@ for number, ((size, dtype), with_bias, (scale, cap), smoothing, with_lse) in enu
         module.write_numeric_columns_(logits, rows, columns, *arguments)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=1e-5 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()
-for size, dtype in itertools.product((5, 5000), (torch.float32, torch.bfloat16, torch.float64)):
-    wider = torch.randn(4, size + 3, dtype=dtype)
-    rows, factors = wider[:, :size], torch.tensor([[0.5], [0.0], [-2.0], [0.0]], dtype=torch.promote_types(dtype, torch.float32))
-    rows[1, 0], rows[3, -1], expected = float("nan"), float("inf"), (rows * factors).to(dtype)
-    expected[[1, 3]] = 0
-    beside = wider[:, size:].clone()
-    rows_triton.scale_rows_(rows, factors)
-    assert torch.equal(rows, expected) and torch.equal(wider[:, size:], beside)
+for size, dtype in itertools.product((5, 5000), (torch.float32, torch.bfloat16)):
+    rows, factors = torch.randn(4, size + 3).to(dtype)[:, :size], torch.tensor([0.5, 0.0, -2.0, 0.0])
+    top, log_total = rows.float().amax(-1), rows.float().logsumexp(-1) - rows.float().amax(-1)
+    for uniform in (None, torch.rand(4)):
+        expected = rows.float().softmax(-1) * factors[:, None] - (0 if uniform is None else uniform[:, None])
+        with_nan = rows.clone()
+        with_nan[1, 0], with_nan[3, -1] = float("nan"), float("inf")
+        found = rows_triton.gradient_of_rows(with_nan, top, log_total, factors, uniform)
+        torch.testing.assert_close(found, expected.to(dtype), atol=1e-6, rtol=1e-5 if dtype == torch.float32 else 2**-7)
 for factor in (1.0, 2.5):
     tensor = torch.ones(70_001)
     rows_triton.rescale_(tensor, torch.tensor(factor))
     assert bool((tensor == factor).all())
+
+from numerate import LOSSES, NumericObjective
+from numerate.objective import rows_of_logits
+from numerate.targets.soft_targets import SoftTargets
+from numerate.vocab import NumericVocab
+
+vocab = NumericVocab.from_texts({**{str(digit): digit for digit in range(10)}, ".": 10}, vocab_size=37)
+labels = torch.tensor([[20, 4, 2, 30, -100, 7, 10, 5, 31, -100]])
+soft = SoftTargets(torch.tensor([[1, 1, 5, 5]]), torch.tensor([[4, 5, 7, 8]]), torch.tensor([[0.5, 0.5, 0.25, 0.75]]))
+calls = ({}, {"soft": soft, "token_weights": torch.rand(1, 10)})
+for name, outside, smoothing, call in itertools.product(("smmd", "number"), ("ignore", "penalize"), (0.0, 0.1), calls):
+    objective = NumericObjective(LOSSES[name](vocab, outside=outside), label_smoothing=smoothing)
+    logits = torch.randn(1, 10, 37)
+    results = []
+    for kernels in (False, True):
+        rows_of_logits.has_kernels = lambda rows, kernels=kernels: kernels
+        for compute in (lambda x: objective(x, labels, **call).loss, lambda x: objective.per_position(x, labels, **call).sum()):
+            x = logits.clone().requires_grad_()
+            value = compute(x)
+            first, again = (torch.autograd.grad(value, x, retain_graph=True)[0] for _ in range(2))
+            assert torch.equal(first, again)
+            results += [value.detach(), first]
+    for a, b in zip(results[:4], results[4:]):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 print("done")
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,6 +17,17 @@ from numerate.losses.logit_rows import chunk_rows, wide
 def rows_at_a_time(logits: Tensor) -> int:
     """Return how many rows of ``logits [R, V]`` fit a CPU's cache, or keep a GPU busy."""
     return chunk_rows(logits, 1 << 20 if logits.device.type == "cpu" else 1 << 26)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def has_kernels(rows: Tensor) -> bool:
+    """Whether the Triton kernels can read ``rows [R, V]``."""
+    on_gpu = rows.device.type == "cuda" and rows.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return on_gpu and rows.stride(-1) == 1 and _has_triton()
 
 
 @contextmanager

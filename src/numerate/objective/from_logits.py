@@ -22,7 +22,7 @@ from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.cut_sequence import CutNumbers, CutSequence, whole_batch
 from numerate.objective.logit_columns import Columns
 from numerate.objective.overrun import NumberEnds
-from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
+from numerate.objective.rows_of_logits import RowsRead, RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, softmax_share_of
 from numerate.objective.weighting import Weighting
 
@@ -148,7 +148,7 @@ class _OneBuffer(torch.autograd.Function):
         term = divide(total, denominator)
         factor = weighting.factor(ce, term)
         if needs_grad:
-            assert read.softmax is not None and dz is not None
+            assert dz is not None
             numeric_share = factor * divide(torch.ones_like(term), denominator)
             each = torch.ones_like(ce) if weights is None else weights.to(ce.dtype)
             share = torch.where(read.valid, divide(each, num_items), 0.0)  # [R], weight of each row in the cross-entropy
@@ -156,8 +156,7 @@ class _OneBuffer(torch.autograd.Function):
             if d_rest is not None and rest is not None:
                 softmax_share = softmax_share_of(numeric_share * d_rest, z, rest, targets, share)
             own_columns, dz = columns.own(loss, dz * numeric_share)
-            settled = read.valid, read.label, read.log_p, read.factor
-            ctx.save_for_backward(flat, *settled, share, softmax_share, targets.rows, own_columns, dz)
+            ctx.save_for_backward(flat, share, softmax_share, targets.rows, own_columns, dz, *read._replace(softmax=None))
             ctx.softmax, ctx.targets = read.softmax, row_targets
         lse = read.top + read.log_total
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
@@ -168,10 +167,10 @@ class _OneBuffer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        flat, valid, label, log_p, scale, share, softmax_share, rows, columns, dz = ctx.saved_tensors
+        flat, share, softmax_share, rows, columns, dz, *read = ctx.saved_tensors
         softmax_share = None if softmax_share is None else upstream * softmax_share
         # The first backward turns the stored softmax into the gradient; with retain_graph=True, a second one recomputes it.
         softmax, ctx.softmax = ctx.softmax, None
-        settled = flat, ctx.targets, softmax, valid, label, log_p, scale
+        settled = flat, ctx.targets, RowsRead(*read)._replace(softmax=softmax)
         grad = gradient_of_rows(*settled, upstream * share, softmax_share, rows, columns, upstream * dz)
         return grad, None, None

@@ -35,11 +35,23 @@ class Columns:
     def check(self, name: str, labels: Tensor, loss: NumericLoss) -> None:
         """Raise unless the columns fit the vocabulary of the loss, and the labels of all processes are equal."""
 
+    def locate(self, token_ids: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Return a mask of the tokens that are here (None: all), and their columns; 0 for the others."""
+        return None, token_ids
+
     def row_sums(
-        self, flat: Tensor, valid: Tensor, label: Tensor, soft: SoftRows | None, smoothing: float, top: Tensor, log_total: Tensor
+        self,
+        flat: Tensor,
+        valid: Tensor,
+        here: Tensor | None,
+        column: Tensor,
+        soft: SoftRows | None,
+        smoothing: float,
+        top: Tensor,
+        log_total: Tensor,
     ) -> LabelSums:
-        """Return the sums of rows, given the log-sum-exp ``[R]`` over these columns; ``label [R]`` are token ids."""
-        at_label = flat.gather(1, label[:, None])[:, 0].to(top.dtype) - top
+        """Return the sums of rows, given the log-sum-exp ``[R]`` over these columns, and where the labels are."""
+        at_label = flat.gather(1, column[:, None])[:, 0].to(top.dtype) - top
         at_entries = None if soft is None else flat[soft.rows, soft.token_ids].to(top.dtype) - take(top, soft.rows)
         return LabelSums(top, log_total, at_label, at_entries, row_means(flat, top) if smoothing else None, None)
 
@@ -55,9 +67,12 @@ class Columns:
         """Return the columns of a loss among these, and their part of the gradient ``dz [P, N]``."""
         return loss.columns, dz
 
-    def put(self, grad: Tensor, token_ids: Tensor, values: Tensor) -> None:
-        """Write a value at one token of each row."""
-        grad[torch.arange(grad.shape[0], device=grad.device), token_ids] = values.to(grad.dtype)
+    def put(self, grad: Tensor, here: Tensor | None, column: Tensor, values: Tensor) -> None:
+        """Write a value at one column of each row, where it is here."""
+        values = values.to(grad.dtype)[:, None]
+        if here is not None:
+            values = torch.where(here[:, None], values, grad.gather(1, column[:, None]))
+        grad.scatter_(1, column[:, None], values)
 
     def add(self, grad: Tensor, rows: Tensor, token_ids: Tensor, values: Tensor) -> None:
         """Add values at tokens of rows."""

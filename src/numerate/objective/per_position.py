@@ -14,7 +14,7 @@ from numerate.objective.batch import BatchLabels
 from numerate.objective.cut_sequence import CutSequence
 from numerate.objective.from_logits import read_inputs
 from numerate.objective.logit_columns import Columns
-from numerate.objective.rows_of_logits import RowTargets, gradient_of_rows, read_rows
+from numerate.objective.rows_of_logits import RowsRead, RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import softmax_share_of
 from numerate.objective.weighting import Weighting
 
@@ -47,20 +47,20 @@ class _Rows(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         read = read_rows(flat, labels, row_targets, keep=ctx.needs_input_grad[0])
         z, rest = row_targets.columns.numeric(loss, flat, targets)
-        ctx.save_for_backward(flat, read.valid, read.label, read.log_p, read.factor, z, rest)
+        ctx.save_for_backward(flat, z, rest, *read._replace(softmax=None))
         ctx.softmax, ctx.loss, ctx.targets, ctx.row_targets = read.softmax, loss, targets, row_targets
         return torch.where(read.valid, read.nll, 0.0), z, rest
 
     @staticmethod
     def backward(ctx: Any, d_nll: Tensor, dz: Tensor, d_rest: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        flat, valid, label, log_p, scale, z, rest = ctx.saved_tensors
-        share = torch.where(valid, d_nll, 0.0)
+        flat, z, rest, *saved = ctx.saved_tensors
+        softmax, ctx.softmax = ctx.softmax, None  # overwritten; a second backward recomputes it
+        read = RowsRead(*saved)._replace(softmax=softmax)
+        share = torch.where(read.valid, d_nll, 0.0)
         softmax_share: Tensor | None = None
         if rest is not None and d_rest is not None:
             softmax_share = softmax_share_of(d_rest, z, rest, ctx.targets, share)
         columns, dz = ctx.row_targets.columns.own(ctx.loss, dz)
-        softmax, ctx.softmax = ctx.softmax, None  # overwritten; a second backward recomputes it
-        settled = flat, ctx.row_targets, softmax, valid, label, log_p, scale
-        grad = gradient_of_rows(*settled, share, softmax_share, ctx.targets.rows, columns, dz)
+        grad = gradient_of_rows(flat, ctx.row_targets, read, share, softmax_share, ctx.targets.rows, columns, dz)
         return grad, None, None, None, None

@@ -1,22 +1,20 @@
 """One pass over rows of logits forward, and one buffer for their gradient backward.
 
 The gradient of the objective is the softmax that cross-entropy computes anyway, with a few entries changed: the label's, those
-of soft targets, and the numeric tokens'. The softmax is kept, and turned into the gradient in place.
+of soft targets, and the numeric tokens'. On a CPU the softmax is kept, and turned into the gradient in place; the kernels of a
+GPU keep only its log-sum-exp, and compute it again as they write the gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from numerate.losses.logit_rows import reads_freely, take, wide
-from numerate.objective.device import rows_at_a_time
+from numerate.objective.device import has_kernels, rows_at_a_time
 from numerate.objective.logit_columns import Columns
-from numerate.objective.rows_torch import scale_rows_
 from numerate.targets.soft_targets import SoftRows
 
 
@@ -33,8 +31,9 @@ class RowsRead(NamedTuple):
     """Results of :func:`read_rows`."""
 
     valid: Tensor  # [R] whether a row has a label
-    label: Tensor  # [R] the label, 0 where there is none
-    softmax: Tensor | None  # [R, V] over the columns of this process
+    here: Tensor | None  # [R] whether this process has the column of the label; None: it has all
+    column: Tensor  # [R] the column of the label, 0 where there is none
+    softmax: Tensor | None  # [R, V] over the columns of this process; None where kernels compute it again
     factor: Tensor | None  # [R] that turns it into the softmax over all columns; None: 1
     top: Tensor  # [R] the largest logit
     log_total: Tensor  # [R] the log-sum-exp of the logits minus the largest
@@ -46,9 +45,14 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, *, keep: bool) 
     """Return the cross-entropy of each row of ``flat [R, V]``, and its softmax if ``keep``."""
     smoothing, soft = targets.smoothing, targets.soft
     valid = labels != targets.ignore_index
-    softmax, top, log_total = _softmax(flat, valid, keep=keep)
-    label = torch.where(valid, labels, 0)
-    sums = targets.columns.row_sums(flat, valid, label, soft, smoothing, top, log_total)
+    here, column = targets.columns.locate(torch.where(valid, labels, 0))
+    if has_kernels(flat):
+        from numerate.objective import rows_triton
+
+        softmax, (top, log_total) = None, rows_triton.log_sum_exp_of_rows(flat, column)
+    else:
+        softmax, top, log_total = _softmax(flat, valid, keep=keep)
+    sums = targets.columns.row_sums(flat, valid, here, column, soft, smoothing, top, log_total)
     # Subtract first: the log-sum-exp may be large where log p is not.
     log_p = sums.at_label - sums.log_total  # [R]
     nll = -log_p
@@ -56,33 +60,25 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, *, keep: bool) 
         nll = soft.cross_entropy(nll, sums.log_total, sums.at_entries)
     if sums.mean is not None:
         nll = (1 - smoothing) * nll + smoothing * (sums.log_total - sums.mean)
-    return RowsRead(valid, label, softmax, sums.factor, sums.top, sums.log_total, log_p, nll)
+    return RowsRead(valid, here, column, softmax, sums.factor, sums.top, sums.log_total, log_p, nll)
 
 
 def gradient_of_rows(
     flat: Tensor,
     targets: RowTargets,
-    softmax: Tensor | None,
-    valid: Tensor,
-    label: Tensor,
-    log_p: Tensor,
-    factor: Tensor | None,
+    read: RowsRead,
     share: Tensor,
     softmax_share: Tensor | None,
     rows: Tensor | None,
     columns: Tensor,
     dz: Tensor,
 ) -> Tensor:
-    """Turn the ``softmax`` of :func:`read_rows` into the gradient, in place; None recomputes it.
+    """Turn the softmax of :func:`read_rows` into the gradient, in place; None recomputes it.
 
     Args:
         flat: the logits ``[R, V]``.
         targets: of the cross-entropy.
-        softmax: of the logits.
-        valid: as in :class:`RowsRead`, as are ``label``, ``log_p`` and ``factor``.
-        label: of each row.
-        log_p: of the label.
-        factor: of the softmax.
+        read: of the same logits.
         share: factor of each row ``[R]`` in the cross-entropy, 0 without a label.
         softmax_share: ``[R]``, factor of the softmax that the numeric term adds, except at the numeric columns.
         rows: the P numeric rows; None: all.
@@ -90,33 +86,32 @@ def gradient_of_rows(
         dz: gradient of the numeric term ``[P, N]`` at those rows and columns.
     """
     smoothing, soft, all_columns = targets.smoothing, targets.soft, targets.columns
-    grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
     numeric: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)  # the entries [P, N]
     per_row = share if softmax_share is None else share + softmax_share
+    uniform = share * (smoothing / all_columns.num_tokens(flat)) if smoothing else None
     ce_grad: Tensor | None = None  # [P, N]
-    if softmax_share is not None:
-        own = take(share if factor is None else share * factor, rows)[:, None]
-        ce_grad = torch.where(own == 0, 0.0, grad[numeric] * own)
-    if factor is not None:
-        per_row = per_row * factor
-    uniform = share * (smoothing / all_columns.num_tokens(flat))
-    skips = reads_freely(flat) and factor is None  # rows without a label are zero
-    step = rows_at_a_time(grad)
-    pieces = (torch.split(tensor, step) for tensor in (grad, per_row[:, None], uniform[:, None]))
-    for chunk, by, even in zip(*pieces, strict=True):
-        if skips:
-            chunk.mul_(by)
-        else:
-            _scale_rows_of(chunk)(chunk, by)
-        if smoothing:
-            chunk.sub_(even)
+    if has_kernels(flat):
+        from numerate.objective import rows_triton
+
+        if softmax_share is not None:
+            p = (flat[numeric].to(share.dtype) - take(read.top, rows)[:, None] - take(read.log_total, rows)[:, None]).exp()
+            ce_grad = _times(p, take(share, rows))
+        grad = rows_triton.gradient_of_rows(flat, read.top, read.log_total, per_row, uniform)
+    else:
+        softmax, factor = read.softmax, read.factor
+        grad = _softmax(flat, read.valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
+        if softmax_share is not None:
+            ce_grad = _times(grad[numeric], take(share if factor is None else share * factor, rows))
+        _scale_rows_(grad, per_row if factor is None else per_row * factor, uniform, skips=reads_freely(flat) and factor is None)
     if ce_grad is not None:
-        grad[numeric] = (ce_grad - take(uniform, rows)[:, None]).to(grad.dtype)
+        ce_grad = ce_grad if uniform is None else ce_grad - take(uniform, rows)[:, None]
+        grad[numeric] = ce_grad.to(grad.dtype)
     # p - 1 at the label via expm1(log p), which is accurate for p close to 1.
-    above_target = torch.expm1(log_p) + smoothing  # p - (1 - smoothing)
+    above_target = torch.expm1(read.log_p) + smoothing  # p - (1 - smoothing)
     if soft is not None:
         above_target = above_target + (1 - smoothing) * (1 - soft.gold).to(share.dtype)
-    all_columns.put(grad, label, torch.where(valid, share * above_target - uniform, 0.0))
+    at_label = share * above_target if uniform is None else share * above_target - uniform
+    all_columns.put(grad, read.here, read.column, torch.where(read.valid, at_label, 0.0))
     if soft is not None:
         part = (smoothing - 1) * take(share, soft.rows) * soft.probabilities.to(share.dtype)
         all_columns.add(grad, soft.rows, soft.token_ids, part)
@@ -154,10 +149,18 @@ def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None,
     return softmax, top, log_total
 
 
-def _scale_rows_of(grad: Tensor) -> Callable[[Tensor, Tensor], None]:
-    """Return the fastest :func:`scale_rows_` for a gradient: on a GPU one that skips rows without a label."""
-    if grad.device.type != "cuda" or grad.stride(1) != 1 or not find_spec("triton"):
-        return scale_rows_
-    from numerate.objective import rows_triton
+def _times(p: Tensor, factors: Tensor) -> Tensor:
+    """Return ``p [P, N]`` times the factor of each row; a factor of 0 gives 0 even for NaN."""
+    return torch.where(factors[:, None] == 0, 0.0, p * factors[:, None])
 
-    return rows_triton.scale_rows_
+
+def _scale_rows_(softmax: Tensor, per_row: Tensor, uniform: Tensor | None, *, skips: bool) -> None:
+    """Multiply each row by its factor, and subtract ``uniform [R]``. With ``skips``, rows with a factor of 0 are zero already."""
+    step = rows_at_a_time(softmax)
+    for start in range(0, softmax.shape[0], step):
+        rows = slice(start, start + step)
+        chunk = softmax[rows].mul_(per_row[rows, None])
+        if not skips:
+            chunk.masked_fill_(per_row[rows, None] == 0, 0.0)
+        if uniform is not None:
+            chunk.sub_(uniform[rows, None])

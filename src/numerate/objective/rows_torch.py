@@ -105,8 +105,3 @@ def write_numeric_columns_(
 def rescale_(tensor: Tensor, factor: Tensor) -> None:
     """Multiply ``tensor`` by ``factor`` in place."""
     tensor.mul_(factor)
-
-
-def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """Multiply ``rows [R, V]`` by ``factors [R, 1]`` in place; a factor of 0 gives 0 even for NaN."""
-    rows.mul_(factors).masked_fill_(factors == 0, 0.0)

@@ -181,18 +181,21 @@ def _rescale(tensor, factor, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _scale_rows(tensor, row_stride, factors, size, BLOCK: tl.constexpr):
-    """Multiply a row by its factor. A factor of 0 writes zeros without reading, which removes NaN."""
+def _gradient_of_rows(
+    logits, row_stride, grad, top, log_total, factors, uniform, size, SMOOTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Write the softmax of a row times its factor. A factor of 0 writes zeros without reading, which removes NaN."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.load(factors + row)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < size
-    place = tensor + row * row_stride + columns
-    if by == 0.0:
-        tl.store(place, tl.zeros((BLOCK,), tensor.dtype.element_ty), mask=inside)
-    else:
-        value = tl.load(place, mask=inside).to(by.dtype) * by
-        tl.store(place, value.to(tensor.dtype.element_ty), mask=inside)
+    value = tl.zeros((BLOCK,), tl.float32)
+    if by != 0.0:
+        x = tl.load(logits + row * row_stride + columns, mask=inside, other=-float("inf")).to(tl.float32)
+        value = tl.exp2((x - tl.load(top + row) - tl.load(log_total + row)) * LOG2E) * by
+    if SMOOTH:
+        value -= tl.load(uniform + row)
+    tl.store(grad + row * size + columns, value.to(grad.dtype.element_ty), mask=inside)
 
 
 def _settings(head: Head, smoothing: float) -> tuple[tuple[float, float, float], dict[str, bool]]:
@@ -287,9 +290,23 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
     _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
 
 
-def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """See :func:`numerate.objective.rows_torch.scale_rows_`; columns must be contiguous."""
+def log_sum_exp_of_rows(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-sum-exp of ``rows [R, V]`` as two summands; ``columns [R]`` may be any of theirs."""
+    share = torch.empty((), dtype=torch.float32, device=rows.device)  # not read
+    sums = cross_entropy_rows_(rows, columns, share, None, Head(rows), 0.0, write=False)
+    return sums.top, sums.log_total
+
+
+def gradient_of_rows(rows: Tensor, top: Tensor, log_total: Tensor, factors: Tensor, uniform: Tensor | None) -> Tensor:
+    """Return ``exp(rows - top - log_total) · factors - uniform`` for ``rows [R, V]``, and 0 for a factor of 0 even for NaN."""
     count, size = rows.shape
+    grad = torch.empty((count, size), dtype=rows.dtype, device=rows.device)
     if count and size:
         block = min(4096, triton.next_power_of_2(size))
-        _scale_rows[(count, triton.cdiv(size, block))](rows, rows.stride(0), factors.contiguous(), size, BLOCK=block)
+        sums = top.contiguous(), log_total.contiguous(), factors.contiguous()
+        _gradient_of_rows[(count, triton.cdiv(size, block))](
+            *(rows, rows.stride(0), grad, *sums, top if uniform is None else uniform, size),
+            SMOOTH=uniform is not None,
+            BLOCK=block,
+        )
+    return grad

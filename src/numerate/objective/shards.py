@@ -47,6 +47,7 @@ class VocabShard(Columns):
         self.longest = max(held, -(-self.vocab_size // count))  # of all processes
         self.start = rank * self.longest
         self.width = min(held, self.vocab_size - self.start)
+        self._own_columns: dict[NumericLoss, tuple[Tensor, Tensor]] = {}
         if (count - 1) * self.longest >= self.vocab_size:
             raise ValueError(
                 f"vocab_size={self.vocab_size} in shards of {self.longest} leaves none for the last of {count} processes: "
@@ -116,27 +117,39 @@ class VocabShard(Columns):
     def locate(self, token_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return a mask of the tokens that are here, and their columns; 0 for the others."""
         local = token_ids - self.start
-        mine = (local >= 0) & (local < self.width)
-        return mine, torch.where(mine, local, 0)
+        inside = local.clamp(0, self.width - 1)
+        mine = inside == local
+        return mine, inside * mine
 
     def own_columns(self, loss: NumericLoss, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return which of a loss's columns are here, as indices among them, and where; found on the CPU, without a sync."""
-        mine, local = self.locate(loss.column_ids)
-        which = mine.nonzero()[:, 0]
-        return which.to(device, non_blocking=True), local[which].to(device, non_blocking=True)
+        if loss not in self._own_columns:
+            mine, local = self.locate(loss.column_ids)
+            which = mine.nonzero()[:, 0]
+            found = torch.stack([which, local[which]]).to(device, non_blocking=True)
+            self._own_columns[loss] = found[0], found[1]
+        return self._own_columns[loss]
 
     # Read
 
     def row_sums(
-        self, flat: Tensor, valid: Tensor, label: Tensor, soft: SoftRows | None, smoothing: float, top: Tensor, log_total: Tensor
+        self,
+        flat: Tensor,
+        valid: Tensor,
+        here: Tensor | None,
+        column: Tensor,
+        soft: SoftRows | None,
+        smoothing: float,
+        top: Tensor,
+        log_total: Tensor,
     ) -> LabelSums:
         """Combine the log-sum-exps of all shards; read the label's logit where it is."""
         whole = self.max(top)
         empty = top == -torch.inf  # no token here is possible
         above = torch.where(empty, -torch.inf, (top - whole) + log_total)
-        mine, local = self.locate(label)
-        at_label = flat.gather(1, local[:, None])[:, 0].to(top.dtype) - whole
-        parts = [above.exp(), torch.where(mine, at_label, 0.0)]
+        assert here is not None
+        at_label = flat.gather(1, column[:, None])[:, 0].to(top.dtype) - whole
+        parts = [above.exp(), torch.where(here, at_label, 0.0)]
         if smoothing:
             parts.append(row_means(flat, whole) * self.width)
         if soft is not None:
@@ -156,10 +169,11 @@ class VocabShard(Columns):
 
     def numeric(self, loss: NumericLoss, flat: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """Return the numeric logits of all shards, and the log-sum-exp of all others."""
-        z = self.select(flat, targets.rows, loss.columns).to(wide(flat.dtype))
+        which, columns = self.own_columns(loss, flat.device)
+        own = super().select(flat, targets.rows, columns)
+        z = self.sum(own.new_zeros((own.shape[0], loss.columns.shape[0])).index_copy_(1, which, own)).to(wide(flat.dtype))
         if not loss.uses_rest:
             return z, None
-        columns = self.own_columns(loss, flat.device)[1]
         return z, self.log_sum_exp(rest_of_rows(flat, targets.rows, columns, targets.mask))
 
     def log_sum_exp(self, own: Tensor) -> Tensor:
@@ -173,11 +187,6 @@ class VocabShard(Columns):
         """Return the part of the gradient that belongs to this shard."""
         which, columns = self.own_columns(loss, dz.device)
         return columns, dz[:, which]
-
-    def put(self, grad: Tensor, token_ids: Tensor, values: Tensor) -> None:
-        """Write where the token is here."""
-        mine, local = self.locate(token_ids)
-        super().put(grad, local, torch.where(mine, values.to(grad.dtype), grad.gather(1, local[:, None])[:, 0]))
 
     def add(self, grad: Tensor, rows: Tensor, token_ids: Tensor, values: Tensor) -> None:
         """Add where the token is here."""
