@@ -22,6 +22,7 @@ from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.cut_sequence import CutNumbers, CutSequence, whole_batch
 from numerate.objective.logit_columns import Columns
 from numerate.objective.overrun import NumberEnds
+from numerate.objective.replay import replayed_from_labels, replays_labels
 from numerate.objective.rows_of_logits import RowsRead, RowTargets, gradient_of_rows, read_rows
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, softmax_share_of
 from numerate.objective.weighting import Weighting
@@ -42,6 +43,7 @@ class TermInputs(NamedTuple):
     with_mass: bool
     ends: NumberEnds | None  # positions of the overrun
     numbers: CutNumbers | None  # of sequences that are cut over processes
+    replayed: tuple[Tensor, Tensor] | None  # numeric sum, and its gradient w.r.t. the numeric columns of all rows
 
 
 def read_inputs(
@@ -54,8 +56,12 @@ def read_inputs(
     cut: CutSequence | None = None,
     with_mass: bool = False,
     with_overrun: bool = False,
+    replays: bool = False,
 ) -> tuple[Tensor, Tensor, TermInputs]:
-    """Check ``logits [.., T, V]`` and read the labels; return both by rows, and what the objective needs besides."""
+    """Check ``logits [.., T, V]`` and read the labels; return both by rows, and what the objective needs besides.
+
+    ``replays`` permits a CUDA graph that reads the labels and computes the numeric term; the targets are then not known.
+    """
     check_tensor("logits", logits, "[.., T, V]")
     vocab_size = columns.num_tokens(logits)
     check_logits(logits, batch.ids, loss.columns_needed, vocab_size)
@@ -63,7 +69,15 @@ def read_inputs(
     columns.check("logits", labels, loss)
     check_range(labels, vocab_size, loss.ignore_index)
     num_items, num_units, numbers, whole = batch.num_items, batch.num_units, None, batch
-    if cut is None:
+    flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    replayed: tuple[Tensor, Tensor] | None = None
+    if replays and cut is None and logits.requires_grad and torch.is_grad_enabled() and replays_labels(loss, labels):
+        targets = Targets(None, flat_labels, None, None, labels.shape)  # all rows
+        z, _ = columns.numeric(loss, flat.detach(), targets)
+        total, dz, counted = replayed_from_labels(loss, z, labels, batch.position_weights, batch.position_ids)
+        replayed = total, dz
+        num_units = counted if num_units is None else torch.as_tensor(num_units, device=device)
+    elif cut is None:
         targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
         num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
     else:
@@ -72,12 +86,11 @@ def read_inputs(
         targets = numbers.targets
         num_units = whole.count(loss)[1] if num_units is None else torch.as_tensor(num_units, device=device)
     num_items = whole.count_items(loss.ignore_index) if num_items is None else torch.as_tensor(num_items, device=device)
-    flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     soft = None if batch.soft is None else batch.soft.rows(labels, loss.ignore_index).checked(vocab_size)
     weights = None if batch.token_weights is None else batch.token_weights.reshape(-1)
     ends = NumberEnds.of(loss, labels, batch.position_ids) if with_overrun else None
     row_targets = RowTargets(loss.ignore_index, weighting.label_smoothing, soft, columns)
-    inputs = TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers)
+    inputs = TermInputs(loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers, replayed)
     return flat if torch.is_grad_enabled() else flat.detach(), flat_labels, inputs
 
 
@@ -94,7 +107,8 @@ def objective_from_logits(
 ) -> ObjectiveOutput:
     """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
     figures = {"with_mass": with_mass, "with_overrun": with_overrun}
-    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, cut=cut, **figures)
+    replays = not (with_mass or torch.compiler.is_compiling())
+    flat, labels, inputs = read_inputs(loss, weighting, logits, batch, columns, cut=cut, replays=replays, **figures)
     compute: Callable[..., LossParts] = _by_autograd if torch.compiler.is_compiling() else _OneBuffer.apply
     value, ce, term, mass, overrun = compute(flat, labels, inputs)
     num_ends = None if inputs.ends is None else torch.as_tensor(inputs.ends.num_ends, device=flat.device)
@@ -106,7 +120,7 @@ objective_over_processes = torch.compiler.disable(objective_from_logits)
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
     """Compute the formula with autograd; torch.compile fuses it."""
-    loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, _ = inputs
+    loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, *_ = inputs
     soft = row_targets.soft
     # Rows without a label are zeroed: a NaN in them must reach neither value nor gradient.
     x = torch.where((labels != loss.ignore_index)[:, None], flat.to(wide(flat.dtype)), 0.0)
@@ -133,17 +147,20 @@ class _OneBuffer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
-        loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers = inputs
+        loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers, replayed = inputs
         needs_grad, columns = ctx.needs_input_grad[0], row_targets.columns
         read = read_rows(flat, labels, row_targets, keep=needs_grad)
         nll = read.nll if weights is None else read.nll * weights.to(read.nll.dtype)
         ce = divide(torch.where(read.valid, nll, 0.0).sum(), num_items)
 
-        z, rest = columns.numeric(loss, flat, targets)
-        if numbers is None:
-            total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
+        if replayed is None:
+            z, rest = columns.numeric(loss, flat, targets)
+            if numbers is None:
+                total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
+            else:
+                total, dz, d_rest = numbers.gradient(loss, z, rest, needs_grad=needs_grad)
         else:
-            total, dz, d_rest = numbers.gradient(loss, z, rest, needs_grad=needs_grad)
+            (total, dz), rest, d_rest = replayed, None, None
         denominator = weighting.denominator(num_items, num_units)
         term = divide(total, denominator)
         factor = weighting.factor(ce, term)
