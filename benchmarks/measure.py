@@ -101,7 +101,7 @@ def kernels_of(work: Work, device: torch.device) -> tuple[Kernel, ...]:
         work()
         if on_gpu:
             torch.cuda.synchronize(device)
-    events = [event for event in profiler.key_averages() if (event.device_type == torch.autograd.DeviceType.CUDA) == on_gpu]
+    events = [event for event in profiler.key_averages() if (event.device_type.name == "CUDA") == on_gpu]
     times = [event.self_device_time_total if on_gpu else event.self_cpu_time_total for event in events]
     kernels = [Kernel(event.key, event.count, time / 1000) for event, time in zip(events, times, strict=True) if time]
     return tuple(sorted(kernels, key=lambda kernel: -kernel.runtime_ms))

@@ -120,7 +120,7 @@ def bench_shards(
     def work(loss: str) -> Callable[[], object]:
         objective = NumericObjective(LOSSES[loss](vocab)).to(place)
         terms = objective.numeric_loss, objective.weighting
-        figures = {"with_mass": False, "with_overrun": False}
+        figures: dict[str, Any] = {"with_mass": False, "with_overrun": False}
 
         def run() -> object:
             columns = LoneShard(held, None, None, 0, processes)  # one per call, as for the caller of the objective

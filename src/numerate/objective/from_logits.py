@@ -73,7 +73,7 @@ def read_inputs(
     replayed: tuple[Tensor, Tensor] | None = None
     if replays and cut is None and logits.requires_grad and torch.is_grad_enabled() and replays_labels(loss, labels):
         targets = Targets(None, flat_labels, None, None, labels.shape)  # all rows
-        z, _ = columns.numeric(loss, flat.detach(), targets)
+        z, _ = columns.numeric(loss, flat.detach(), targets, None)
         total, dz, counted = replayed_from_labels(loss, z, labels, batch.position_weights, batch.position_ids)
         replayed = total, dz
         num_units = counted if num_units is None else torch.as_tensor(num_units, device=device)
@@ -149,12 +149,12 @@ class _OneBuffer(torch.autograd.Function):
     def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: TermInputs) -> LossParts:
         loss, weighting, targets, weights, row_targets, num_items, num_units, with_mass, ends, numbers, replayed = inputs
         needs_grad, columns = ctx.needs_input_grad[0], row_targets.columns
-        read = read_rows(flat, labels, row_targets, keep=needs_grad)
+        read = read_rows(flat, labels, row_targets, loss, keep=needs_grad)
         nll = read.nll if weights is None else read.nll * weights.to(read.nll.dtype)
         ce = divide(torch.where(read.valid, nll, 0.0).sum(), num_items)
 
         if replayed is None:
-            z, rest = columns.numeric(loss, flat, targets)
+            z, rest = columns.numeric(loss, flat, targets, read.rest)
             if numbers is None:
                 total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
             else:

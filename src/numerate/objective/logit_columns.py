@@ -59,9 +59,15 @@ class Columns:
         """Return the logits ``[P, N]`` of tokens ``[N]`` in the given rows; in all if ``rows`` is None."""
         return flat.index_select(-1, token_ids) if rows is None else flat[rows[:, None], token_ids]
 
-    def numeric(self, loss: NumericLoss, flat: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
-        """Return ``z [P, N]`` and ``rest [P]`` of a loss."""
-        return loss.select(flat, targets)
+    def columns_of(self, loss: NumericLoss, device: torch.device) -> Tensor:
+        """Return the columns of a loss that are here."""
+        return loss.columns
+
+    def numeric(self, loss: NumericLoss, flat: Tensor, targets: Targets, rest: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return ``z [P, N]`` and ``rest [P]`` of a loss, given the ``rest [R]`` of these columns or None."""
+        if rest is None:
+            return loss.select(flat, targets)
+        return loss.select_columns(flat, targets), take(rest, targets.rows)
 
     def own(self, loss: NumericLoss, dz: Tensor) -> tuple[Tensor, Tensor]:
         """Return the columns of a loss among these, and their part of the gradient ``dz [P, N]``."""

@@ -45,8 +45,8 @@ class _Rows(torch.autograd.Function):
     def forward(
         ctx: Any, flat: Tensor, labels: Tensor, loss: NumericLoss, targets: Targets, row_targets: RowTargets
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        read = read_rows(flat, labels, row_targets, keep=ctx.needs_input_grad[0])
-        z, rest = row_targets.columns.numeric(loss, flat, targets)
+        read = read_rows(flat, labels, row_targets, loss, keep=ctx.needs_input_grad[0])
+        z, rest = row_targets.columns.numeric(loss, flat, targets, read.rest)
         ctx.save_for_backward(flat, z, rest, *read._replace(softmax=None))
         ctx.softmax, ctx.loss, ctx.targets, ctx.row_targets = read.softmax, loss, targets, row_targets
         return torch.where(read.valid, read.nll, 0.0), z, rest

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from numerate.losses.base import NumericLoss
 from numerate.losses.logit_rows import reads_freely, take, wide
 from numerate.objective.device import has_kernels, rows_at_a_time
 from numerate.objective.logit_columns import Columns
@@ -39,17 +40,23 @@ class RowsRead(NamedTuple):
     log_total: Tensor  # [R] the log-sum-exp of the logits minus the largest
     log_p: Tensor  # [R] of the label
     nll: Tensor  # [R] cross-entropy; arbitrary in rows without a label
+    rest: Tensor | None  # [R] float64, log-sum-exp of this process's columns without those of the loss; only from kernels
 
 
-def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, *, keep: bool) -> RowsRead:
+def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, loss: NumericLoss, *, keep: bool) -> RowsRead:
     """Return the cross-entropy of each row of ``flat [R, V]``, and its softmax if ``keep``."""
     smoothing, soft = targets.smoothing, targets.soft
     valid = labels != targets.ignore_index
     here, column = targets.columns.locate(torch.where(valid, labels, 0))
+    softmax, rest = None, None
     if has_kernels(flat):
         from numerate.objective import rows_triton
 
-        softmax, (top, log_total) = None, rows_triton.log_sum_exp_of_rows(flat, column)
+        left_out = targets.columns.columns_of(loss, flat.device) if loss.uses_rest else None
+        found = rows_triton.log_sum_exp_of_rows(flat, column, left_out)
+        top, log_total = found.top, found.log_total
+        if found.log_rest is not None:
+            rest = (top.double() + found.log_rest).clamp_min(torch.finfo(top.dtype).min)
     else:
         softmax, top, log_total = _softmax(flat, valid, keep=keep)
     sums = targets.columns.row_sums(flat, valid, here, column, soft, smoothing, top, log_total)
@@ -60,7 +67,7 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, *, keep: bool) 
         nll = soft.cross_entropy(nll, sums.log_total, sums.at_entries)
     if sums.mean is not None:
         nll = (1 - smoothing) * nll + smoothing * (sums.log_total - sums.mean)
-    return RowsRead(valid, here, column, softmax, sums.factor, sums.top, sums.log_total, log_p, nll)
+    return RowsRead(valid, here, column, softmax, sums.factor, sums.top, sums.log_total, log_p, nll, rest)
 
 
 def gradient_of_rows(

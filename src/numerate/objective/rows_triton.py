@@ -290,11 +290,13 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
     _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
 
 
-def log_sum_exp_of_rows(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log-sum-exp of ``rows [R, V]`` as two summands; ``columns [R]`` may be any of theirs."""
+def log_sum_exp_of_rows(rows: Tensor, columns: Tensor, left_out: Tensor | None) -> RowSums:
+    """Return the sums of ``rows [R, V]``; ``columns [R]`` may be any of theirs, ``left_out [N]`` are not in ``log_rest``."""
     share = torch.empty((), dtype=torch.float32, device=rows.device)  # not read
-    sums = cross_entropy_rows_(rows, columns, share, None, Head(rows), 0.0, write=False)
-    return sums.top, sums.log_total
+    excluded: Tensor | None = None
+    if left_out is not None:
+        excluded = torch.zeros(rows.shape[1], dtype=torch.bool, device=rows.device).index_fill_(0, left_out, True)
+    return cross_entropy_rows_(rows, columns, share, None, Head(rows), 0.0, write=False, excluded=excluded)
 
 
 def gradient_of_rows(rows: Tensor, top: Tensor, log_total: Tensor, factors: Tensor, uniform: Tensor | None) -> Tensor:

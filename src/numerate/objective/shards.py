@@ -130,6 +130,10 @@ class VocabShard(Columns):
             self._own_columns[loss] = found[0], found[1]
         return self._own_columns[loss]
 
+    def columns_of(self, loss: NumericLoss, device: torch.device) -> Tensor:
+        """See :class:`Columns`."""
+        return self.own_columns(loss, device)[1]
+
     # Read
 
     def row_sums(
@@ -167,14 +171,15 @@ class VocabShard(Columns):
         mine, local = self.locate(token_ids)
         return self.sum(torch.where(mine, super().select(flat, rows, local), 0.0))
 
-    def numeric(self, loss: NumericLoss, flat: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
+    def numeric(self, loss: NumericLoss, flat: Tensor, targets: Targets, rest: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return the numeric logits of all shards, and the log-sum-exp of all others."""
         which, columns = self.own_columns(loss, flat.device)
         own = super().select(flat, targets.rows, columns)
         z = self.sum(own.new_zeros((own.shape[0], loss.columns.shape[0])).index_copy_(1, which, own)).to(wide(flat.dtype))
         if not loss.uses_rest:
             return z, None
-        return z, self.log_sum_exp(rest_of_rows(flat, targets.rows, columns, targets.mask))
+        here = rest_of_rows(flat, targets.rows, columns, targets.mask) if rest is None else take(rest, targets.rows)
+        return z, self.log_sum_exp(here)
 
     def log_sum_exp(self, own: Tensor) -> Tensor:
         """Return the log-sum-exp over all processes of those of each, in float64."""
