@@ -1,8 +1,9 @@
 """Ways to spread a model or its batches over processes, on two of them: loss and gradient are those of one, or it is refused.
 
 The truth is cross-entropy and the reference of the numeric loss, by autograd. Run by `torchrun`, this file is one of the
-processes. Elsewhere: DeepSpeed with ``attach`` in test_deepspeed.py, context parallelism in a Trainer in test_split_sequences.py,
-torchtitan's head and chunks in test_torchtitan.py, every loss and kind of shard in tests/objective.
+processes. Elsewhere: DeepSpeed with ``attach`` in test_deepspeed.py, context and tensor parallelism in a Trainer in
+test_split_sequences.py and test_tensor_parallel.py, torchtitan's head and chunks in test_torchtitan.py, every loss and kind of
+shard in tests/objective.
 """
 
 from __future__ import annotations

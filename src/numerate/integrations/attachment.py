@@ -125,7 +125,7 @@ class Attachment(ABC):
     def _log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add the parts of training to the logs."""
         if "loss" in logs:
-            logs.update(self._training.of_steps(self.trainer.accelerator))
+            logs.update(self._training.of_steps(self.trainer.accelerator, self.trainer.get_tp_size()))
         type(self.trainer).log(self.trainer, logs, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -120,7 +120,7 @@ class LogitsAttachment(Attachment):
         return bool(self.trainer.args.average_tokens_across_devices and num_items_in_batch is not None)
 
     def _evaluated(self) -> dict[str, float]:
-        return self._evaluation.of_set(self.trainer.accelerator, self.objective)
+        return self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
 
 
 def _of_labels(batch: Batch) -> dict[str, Any]:

@@ -157,17 +157,17 @@ class LossSums:
         for name, value in new.items():
             self.sums[name] = self.sums[name] + (value.detach().double() if isinstance(value, Tensor) else value)
 
-    def of_steps(self, accelerator: Any) -> dict[str, float]:
-        """Return the means over training steps for the logs, and reset."""
-        sums = self._pop(accelerator)
+    def of_steps(self, accelerator: Any, copies: int = 1) -> dict[str, float]:
+        """Return the means over training steps for the logs, and reset; ``copies`` processes compute the same shares."""
+        sums = self._pop(accelerator, copies)
         if not sums:
             return {}
         steps = max(sums["steps"], 1.0)
         return {"loss/cross_entropy": sums["cross_entropy"] / steps, "loss/numeric": sums["numeric"] / steps, **_shares(sums)}
 
-    def of_set(self, accelerator: Any, objective: NumericObjective) -> dict[str, float]:
-        """Return the parts of a whole evaluation set, sums over counts, and reset."""
-        sums = self._pop(accelerator)
+    def of_set(self, accelerator: Any, objective: NumericObjective, copies: int = 1) -> dict[str, float]:
+        """Return the parts of a whole evaluation set, sums over counts, and reset; ``copies`` as in :meth:`of_steps`."""
+        sums = self._pop(accelerator, copies)
         if not sums:
             return {}
         # Counts may be sums of weights, below one.
@@ -175,11 +175,11 @@ class LossSums:
         weighting = objective.weighting
         numeric = sums["numeric"] / (float(weighting.denominator(sums["items"], sums["units"])) or 1.0)
         factor = float(weighting.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
-        extra = sums["extra"] / sums["batches"] / accelerator.num_processes
+        extra = sums["extra"] / sums["batches"] / (accelerator.num_processes // copies)
         loss = ce + factor * numeric + extra
         return {"loss": loss, "loss/cross_entropy": ce, "loss/numeric": numeric, **_shares(sums)}
 
-    def _pop(self, accelerator: Any) -> dict[str, float]:
+    def _pop(self, accelerator: Any, copies: int) -> dict[str, float]:
         sums = {name: float(value) for name, value in self.sums.items()}
         self.sums.clear()
         # Each process has a share of these.
@@ -187,7 +187,7 @@ class LossSums:
         if sums and accelerator.num_processes > 1:
             # float64: float32 would round the counts of long runs.
             mine = torch.tensor([sums.get(name, 0.0) for name in shared], dtype=torch.float64, device=accelerator.device)
-            sums |= dict(zip(shared, accelerator.reduce(mine, "sum").tolist(), strict=True))
+            sums |= dict(zip(shared, (accelerator.reduce(mine, "sum") / copies).tolist(), strict=True))
         return sums
 
 

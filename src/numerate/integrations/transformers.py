@@ -251,7 +251,7 @@ class TrainerAttachment(Attachment):
         return (loss.detach(), *result[1:])
 
     def _evaluated(self) -> dict[str, float]:
-        return self._evaluation.of_set(self.trainer.accelerator, self.objective)
+        return self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
 
     def _will_be_divided(self, num_items_in_batch: Any) -> bool:
         """Return whether the trainer divides our loss by the accumulation steps: before transformers 5.19 it always may."""

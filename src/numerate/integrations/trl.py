@@ -135,7 +135,7 @@ class SFTAttachment(Attachment):
         return counts.num_items / processes
 
     def _evaluated(self) -> dict[str, float]:
-        parts = self._evaluation.of_set(self.trainer.accelerator, self.objective)
+        parts = self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
         return {name: value for name, value in parts.items() if name != "loss"}  # TRL's own
 
 
