@@ -3,8 +3,11 @@
 import pytest
 import torch
 from benchmarks.losses import bench_labels, bench_vocab
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from numerate import LOSSES, NumericObjective
+from numerate import LOSSES, NumericObjective, NumericVocab
+from numerate.formats import NumberFormat
 from numerate.objective.replay import padded_size, recordings
 
 
@@ -51,3 +54,27 @@ class Repeated:
         for own, value in zip(self.inputs, inputs, strict=True):
             own.copy_(value)
         return self.compute(*self.inputs)
+
+
+class NothingFromHost(TorchDispatchMode):
+    """Refuses tensors of the CPU: a CUDA graph cannot copy them. On the meta device, shapes cannot depend on values either."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = [value for value in tree_leaves((args, kwargs, result)) if isinstance(value, torch.Tensor)]
+        assert all(value.device.type == "meta" for value in tensors), function
+        return result
+
+
+@pytest.mark.parametrize("form", ["plain", "spaced", "reversed", "grouped", NumberFormat("padded", (1, 9), (0, 5))], ids=str)
+@pytest.mark.parametrize("name", ["number", "ntil", "ntl_number"])
+def test_what_is_recorded_reads_nothing_from_the_host(name, form):
+    texts = {text: i for i, text in enumerate([*"0123456789", ".", "-", ",", " ", "e", "+", "("])}
+    loss = LOSSES[name](NumericVocab.from_texts(texts, vocab_size=40, format=form)).to("meta")
+    assert loss.replayable
+    labels = torch.zeros(2, 30, dtype=torch.long, device="meta")
+    z = torch.empty(60, loss.columns.shape[0], device="meta")
+    with NothingFromHost():
+        targets = loss.targets(labels, position_ids=labels, position_weights=labels.float())
+        loss.num_units(targets)
+        loss.value_and_grad(z, None, targets)

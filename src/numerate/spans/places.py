@@ -109,7 +109,7 @@ def _without_padding(
 ) -> tuple[Tensor, Tensor]:
     """Return ``leading`` and ``last`` of numbers without zeros at either end, but with the ``fewest`` digits and decimals."""
     group = torch.where(values != 0, number_of, -1).flatten()
-    powers = power_of_ten(torch.arange(1, EXACT_DIGITS, device=exponent.device))
+    powers = torch.full((EXACT_DIGITS - 1,), 10.0, dtype=torch.float64, device=exponent.device).cumprod(0)  # exact
     zeros = (torch.remainder(values[..., None], powers) == 0).sum(-1)  # at the end of a token
     first = extreme_by(group, (exponent + top_digit(values)).flatten(), "amax")
     final = extreme_by(group, (exponent + zeros).flatten(), "amin")
