@@ -50,9 +50,7 @@ def test_the_numbers_of_predict(table_run, tmp_path, how):
         texts = [choice["text"] for choice in asked(client, model="run", prompt=prompts)["choices"]]
         chats = [{"role": "user", "content": prompts[3]}]
         chat = asked(client, "/v1/chat/completions", model="run", messages=chats, numerate=True)["choices"][0]
-        details = [
-            asked(client, model="run", row=row, seed=seed, numerate=True)["choices"][0] for seed, row in enumerate(rows[:10])
-        ]
+        details = [asked(client, model="run", row=row, numerate=True)["choices"][0] for row in rows[:10]]
     written = predicted(table_run, rows, tmp_path, **how)
     rule = how.get("decide", "median")
     assert all(same(text, row["prediction"], rule) for text, row in zip(texts, written, strict=True))
@@ -69,12 +67,24 @@ def test_the_numbers_of_predict(table_run, tmp_path, how):
         assert shares["values"] == sorted(shares["values"])
 
 
+def test_draws_depend_on_the_question_alone(table_run, tmp_path):
+    """With two prefixes a step nearly all is drawn; a question gets the same number alone and in any order, without a seed."""
+    rows = ROWS[:20]
+    how = {"width": 2, "calibrate": "none"}
+    written, turned = ([row["prediction"] for row in predicted(table_run, part, tmp_path, **how)] for part in (rows, rows[::-1]))
+    with client_of(NumberApi(local_model(table_run, **how), Limits())) as client:
+        alone, other = (
+            [Decimal(asked(client, model="run", row=row, seed=seed)["choices"][0]["text"]) for row in rows] for seed in (None, 1)
+        )
+    assert written == turned[::-1] == alone != other
+
+
 def test_members_are_pooled(tmp_path):
     pool = train(tmp_path, members=2, decide=("median",), steps=10)
     written = predicted(pool, ROWS[:5], tmp_path)
     with client_of(NumberApi(local_model(pool), Limits())) as client:
-        for number, (row, expected) in enumerate(zip(ROWS, written, strict=False)):
-            choice = asked(client, model="run", row=row, seed=number, numerate=True)["choices"][0]
+        for row, expected in zip(ROWS, written, strict=False):
+            choice = asked(client, model="run", row=row, numerate=True)["choices"][0]
             assert Decimal(choice["text"]) == expected["prediction"]
             assert float(choice["numerate"]["disagreement"]) == pytest.approx(float(expected["disagreement"]), rel=1e-5)
 
@@ -85,12 +95,12 @@ def test_a_model_that_was_not_trained_here(tmp_path):
     how = {"prompt": template, "format": "spaced"}
     written = predicted("tiny", rows, tmp_path, **how)
     with client_of(NumberApi(local_model("tiny", name="mine", **how), Limits())) as client:
-        found = [asked(client, model="mine", row=row, seed=seed)["choices"][0]["text"] for seed, row in enumerate(rows)]
-        plain = asked(client, model="mine", prompt="A flat of 33 m2 costs", seed=1)["choices"][0]["text"]
+        found = [asked(client, model="mine", row=row)["choices"][0]["text"] for row in rows]
+        plain = asked(client, model="mine", prompt="A flat of 33 m2 costs")["choices"][0]["text"]
     assert [*map(Decimal, found)] == [row["prediction"] for row in written]
     assert plain == found[1]
     with client_of(NumberApi(local_model("tiny", format="spaced"), Limits())) as client:
-        assert asked(client, model="tiny", prompt="A flat of 33 m2 costs", seed=1)["choices"][0]["text"] == found[1]
+        assert asked(client, model="tiny", prompt="A flat of 33 m2 costs")["choices"][0]["text"] == found[1]
 
 
 def test_code_of_a_model_is_never_run(monkeypatch, tmp_path):

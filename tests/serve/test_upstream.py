@@ -14,6 +14,8 @@ from tests.serve.serving import client_of
 
 from numerate.decode import connection, served_distribution
 from numerate.decode.server import CompletionServer
+from numerate.lab.data.regression import Row
+from numerate.lab.prediction.answering import draw_seed
 from numerate.serve.server import Limits, NumberApi
 from numerate.serve.upstream import PunctualServer, upstream_model
 
@@ -44,7 +46,8 @@ def test_the_numbers_of_served_distribution(other):
     prompts = ["x=", "x1=", "x22="]
     with client_of(front(other)) as client:
         choices = client.post("/v1/completions", json={**BODY, "prompt": prompts}).json()["choices"]
-    found = served_distribution(CompletionServer(other.url, "toy"), prompts, seed=[0, 1, 2], width=2)
+    seeds = [draw_seed(Row(prompt, "")) for prompt in prompts]
+    found = served_distribution(CompletionServer(other.url, "toy"), prompts, seed=seeds, width=2)
     assert [Decimal(choice["text"]) for choice in choices] == [one.median for one in found]
     for choice, one in zip(choices, found, strict=True):
         assert choice["numerate"]["distribution"]["probabilities"] == pytest.approx(one.probabilities.tolist())

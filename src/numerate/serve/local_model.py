@@ -45,6 +45,6 @@ def local_model(
     answering = calibrated_answering(source, decide, level, known, width, batch_size, progress)
 
     def answer(questions: list[AskedQuestion]) -> Sequence[Answer]:
-        return answering.predict([one.row for one in questions], [one.number for one in questions])
+        return answering.predict([one.row for one in questions], [one.seed for one in questions])
 
     return ServedModel(name or Path(model).resolve().name, source.questions, decide, level, answer)

@@ -51,10 +51,10 @@ BODY_SECONDS = 60  # to receive a request
 
 
 class AskedQuestion(NamedTuple):
-    """A question, and the number of its row, on which alone depends what a search draws."""
+    """A question, and a seed that changes what a search draws."""
 
     row: Row
-    number: int
+    seed: int = 0
 
 
 Answer = tuple[Searched, Prediction]
@@ -150,7 +150,7 @@ class NumberApi:
             rows = [self.model.ask(question) for question in asked.questions]
         except BadData as bad:
             return error_response(one_line(bad), 400, param="row")
-        questions = [AskedQuestion(row, number) for number, row in enumerate(rows, asked.seed or 0)]
+        questions = [AskedQuestion(row, asked.seed or 0) for row in rows]
         if len(questions) > self.limits.queue:
             return error_response(f"{len(questions)} prompts: expected at most {self.limits.queue}.", 413, param="prompt")
         if (longest := max(len(row.prompt) for row, _ in questions)) > self.limits.prompt:

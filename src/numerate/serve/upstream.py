@@ -18,7 +18,7 @@ from numerate.lab.data.regression import Regression
 from numerate.lab.data.task_format import format_of
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.models.questions import Questions
-from numerate.lab.prediction.answering import Searched, parse_rule
+from numerate.lab.prediction.answering import Searched, draw_seed, parse_rule
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.serve.local_model import ANY_PROMPT
 from numerate.serve.server import Answer, AskedQuestion, ServedModel
@@ -84,7 +84,7 @@ def upstream_model(
 
     def _answer(punctual: CompletionServer, asked: AskedQuestion, options: dict[str, Any]) -> Answer:
         try:
-            (found,) = served_distribution(punctual, [asked.row.prompt], seed=[asked.number], **options)
+            (found,) = served_distribution(punctual, [asked.row.prompt], seed=[draw_seed(*asked)], **options)
         except NoNumberError as error:
             problem = str(error).removeprefix("prompts[0]: ")
             return Searched(problem), Prediction(problem=problem)

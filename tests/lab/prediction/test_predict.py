@@ -226,7 +226,7 @@ def test_greedy_is_what_generate_writes(model, new, tmp_path):
     batch = collate(answering.loaded.encode([(row.prompt, None) for row in rows]), pad=answering.loaded.pad, left=True)
     ids = answering.loaded.model.generate(**batch, do_sample=False, max_new_tokens=8)[:, batch["input_ids"].shape[1] :]
     texts = [text.strip() for text in answering.loaded.tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    assert [str(prediction.value) for _, prediction in answering.predict(rows, 0)] == texts
+    assert [str(prediction.value) for _, prediction in answering.predict(rows)] == texts
 
 
 @pytest.mark.parametrize("rule", ["medain", "within", "within:", "within:x", "within:-1", "median:2", ""])

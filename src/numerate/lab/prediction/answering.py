@@ -74,6 +74,18 @@ class Searched(NamedTuple):
     members: Members = ()
 
 
+def draw_seed(row: Row, seed: int = 0) -> int:
+    """Return what decides the draws of a search: equal questions draw alike, whatever their order, batch or server.
+
+    Examples:
+        >>> first, again, other = Row("area: 84. rent?", ""), Row("area: 84. rent?", "910"), Row("area: 85. rent?", "")
+        >>> draw_seed(first) == draw_seed(again), draw_seed(first) == draw_seed(other), draw_seed(first) == draw_seed(first, 1)
+        (True, False, False)
+    """
+    content = row.prompt.encode(errors="surrogatepass") + (b"" if row.image is None else row.image.read_bytes())
+    return int.from_bytes(blake2b(content, digest_size=7, salt=seed.to_bytes(8, "little")).digest(), "little")
+
+
 @dataclass(frozen=True)
 class Source:
     """A model that is not loaded yet, and how it is asked.
@@ -248,13 +260,12 @@ class Answering:
         self.longest = _context(self.loaded)
         self.bf16 = self.source.config is not None and self.source.config.bf16
 
-    def predict(self, rows: Sequence[Row | str], first: int | Sequence[int]) -> list[tuple[Searched, Prediction]]:
+    def predict(self, rows: Sequence[Row | str], seeds: Sequence[int] = ()) -> list[tuple[Searched, Prediction]]:
         """Return distributions and prediction of each row; a text instead of a row is the reason why it has none.
 
-        ``first`` is the number of the first row in the table, or of each row: what a search draws depends on the number of the
-        row alone.
+        ``seeds`` of the rows, 0 by default, change what their searches draw: see :func:`draw_seed`.
         """
-        found = self.search_members(rows, first)
+        found = self.search_members(rows, seeds)
         read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one.found, str)]
         said = iter(self.greedy(read) if self.metric == GREEDY else [None] * len(read))
         predictions = (
@@ -263,12 +274,12 @@ class Answering:
         )
         return [*zip(found, predictions, strict=True)]
 
-    def search(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Found]:
+    def search(self, rows: Sequence[Row | str], **options: Any) -> list[Found]:
         """Return the distribution over the answers to each question, or why there is none.
 
         ``options`` are those of :func:`numerate.decode.distribution`, such as another width.
         """
-        return [one.found for one in self.search_members(rows, first, **options)]
+        return [one.found for one in self.search_members(rows, **options)]
 
     def first_member(self) -> Answering:
         """Return the same without the other members of a pool."""
@@ -284,10 +295,10 @@ class Answering:
             return None
         return spread([one for one, _ in pairs], [weight for _, weight in pairs]).between
 
-    def search_members(self, rows: Sequence[Row | str], first: int | Sequence[int] = 0, **options: Any) -> list[Searched]:
-        """Do the same as :meth:`search`, with the distributions of the members of a pool."""
-        numbers = range(first, first + len(rows)) if isinstance(first, int) else first
+    def search_members(self, rows: Sequence[Row | str], seeds: Sequence[int] = (), **options: Any) -> list[Searched]:
+        """Do the same as :meth:`search`, with the distributions of the members of a pool, and seeds as for :meth:`predict`."""
         found = {index: Searched(row) for index, row in enumerate(rows) if isinstance(row, str)}
+        draws: dict[int, int] = {}
         seen: dict[bool, list[tuple[int, dict[str, Any]]]] = {False: [], True: []}
         for index, row in enumerate(rows):
             if isinstance(row, str):
@@ -305,12 +316,13 @@ class Answering:
                 found[index] = Searched("the question is empty")
             else:
                 seen[picture].append((index, encoded))
+                draws[index] = draw_seed(row, seeds[index] if seeds else 0)
         for group in seen.values():
-            found |= self._searched(group, numbers, options)
+            found |= self._searched(group, draws, options)
         return [found[index] for index in range(len(rows))]
 
     def _searched(
-        self, group: Sequence[tuple[int, dict[str, Any]]], numbers: Sequence[int], others: Mapping[str, Any]
+        self, group: Sequence[tuple[int, dict[str, Any]]], draws: Mapping[int, int], others: Mapping[str, Any]
     ) -> dict[int, Searched]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
         import torch
@@ -323,7 +335,7 @@ class Answering:
         options: dict[str, Any] = {
             "width": self.width,
             "grammar": self.loaded.format.grammar(replace(ANY_NUMBER, lowest=low, highest=high)),
-            "seed": [numbers[index] for index, _ in group],
+            "seed": [draws[index] for index, _ in group],
             "end_token_ids": [self.loaded.end],
             **others,
         }
@@ -334,7 +346,7 @@ class Answering:
             if len(group) == 1:
                 return {group[0][0]: Searched(one_line(error).removeprefix("prompts[0]").removeprefix(": ").lstrip())}
             half = len(group) // 2
-            return self._searched(group[:half], numbers, others) | self._searched(group[half:], numbers, others)
+            return self._searched(group[:half], draws, others) | self._searched(group[half:], draws, others)
         except torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
         return {index: one for (index, _), one in zip(group, found, strict=True)}

@@ -184,7 +184,7 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
     total = len(known.rows)
     for start in range(0, total, batch_size):
         progress("calibrate", start, total, {})
-        found = answering.search_members(known.rows[start : start + batch_size], start)
+        found = answering.search_members(known.rows[start : start + batch_size])
         for (one, members), truth in zip(found, known.truths[start : start + batch_size], strict=True):
             if isinstance(one, NumberDistribution):
                 pairs.append((one, truth))

@@ -175,7 +175,7 @@ def predict(
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
             rows = [asked_row(source.questions, row, data.parent) for row in values]
             cut.update(index for index, row in enumerate(rows, start) if isinstance(row, Row) and answering.is_cut(row))
-            results = answering.predict(rows, start)
+            results = answering.predict(rows)
             for index, (row, ((found, members), prediction)) in enumerate(zip(rows, results, strict=True), start):
                 if index < explain:
                     text, distribution = (
