@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
-from numerate.serve.server import Answer, AskedQuestion, Limits, NumberApi, ServedModel
+from numerate.serve.server import Answer, AskedQuestion, Limits, NumberApi, NumberServer, ServedModel
+from numerate.web import listening
 
 QUICK = {"task": "regression", "keep_model": True, "steps": 30, "batch_size": 16, "eval_examples": 2, "learning_rate": 0.01}
 PROBLEM = "no number was found"
@@ -60,6 +62,20 @@ def in_a_loop(work: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine function in a thread with a loop of its own: a browser in other tests leaves a loop running in this one."""
     with start_blocking_portal() as portal:
         portal.call(work)
+
+
+@contextmanager
+def listened(api: NumberApi) -> Iterator[str]:
+    """Run a server in a thread; yield its URL."""
+    with listening("127.0.0.1", 0) as (listener, address):
+        server = NumberServer(api, "127.0.0.1")
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"{address}v1"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def client_of(api: NumberApi) -> TestClient:

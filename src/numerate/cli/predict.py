@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 from numerate.cli.app import AsJson, Quiet, command, options, print_json
 from numerate.cli.settings import (
+    ApiKeyVariable,
     AskedFormat,
     AskedModel,
     AskedTarget,
     Calibrate,
+    Chat,
     Decide,
     Encoding,
     Interval,
     PromptTemplate,
+    ServedTokenizer,
     Sheet,
     SkipBad,
     TrustRemoteCode,
     Width,
+    check_without_url,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
     from numerate.lab.prediction.predict import Explained, Predicted
 
-_data, _answer = map(options, ("Data", "Answer"))
+_data, _answer, _other = map(options, ("Data", "Answer", "Model of another server"))
 _MOST_PROBLEMS, _BARS = 5, 8
 _SCORES = {
     "mae": "mean absolute error",
@@ -42,6 +46,7 @@ _SCORES = {
 @command(
     "predict runs/my-price-soft-0 --data new.csv --explain 5",
     "predict smollm2 --data new.csv --prompt 'A flat of {area} m2 costs'",
+    "predict my-price --data new.csv --url http://localhost:8000/v1",
 )
 def predict(
     model: AskedModel,
@@ -61,11 +66,24 @@ def predict(
     explain: Annotated[int, _answer("N", "Print the distributions of the first N rows.", min=0)] = 0,
     width: Width = 16,
     batch_size: Annotated[int, _answer("N", "Rows per batch.", min=1)] = 64,
+    url: Annotated[
+        str | None,
+        _other("URL", "Ask MODEL of a server, such as http://localhost:8000/v1: numerate serve, or any with OpenAI's API."),
+    ] = None,
+    chat: Chat = False,
+    tokenizer: ServedTokenizer = None,
+    api_key_variable: ApiKeyVariable = None,
+    timeout: Annotated[float, _other("SECONDS", "Time for a response.", min=0.001)] = 300,
+    concurrency: Annotated[int, _other("N", "Requests at a time.", min=1)] = 8,
     trust_remote_code: TrustRemoteCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict a number and an interval for each row of a table. Rerun to continue after an interruption."""
+    if url is None:
+        check_without_url({"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable})
+    elif trust_remote_code:
+        raise ValueError("--trust-remote-code has no effect with --url: the server loads the model; leave it out.")
     from rich.console import Console
     from rich.text import Text
 
@@ -103,6 +121,12 @@ def predict(
                 sheet=sheet,
                 overwrite=overwrite,
                 trust_remote_code=trust_remote_code,
+                url=url,
+                chat=chat,
+                tokenizer=tokenizer,
+                api_key_variable=api_key_variable,
+                timeout=timeout,
+                concurrency=concurrency,
                 progress=show,
                 say=lambda text: console.print(Text(text), soft_wrap=True),
             )

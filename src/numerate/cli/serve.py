@@ -7,9 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from numerate.cli.app import command, options
-from numerate.cli.settings import AskedFormat, AskedModel, AskedTarget, Calibrate, Decide, Interval, PromptTemplate, Width
+from numerate.cli.settings import (
+    ApiKeyVariable,
+    AskedFormat,
+    AskedModel,
+    AskedTarget,
+    Calibrate,
+    Chat,
+    Decide,
+    Interval,
+    PromptTemplate,
+    ServedTokenizer,
+    Width,
+    check_without_url,
+)
 
-_server, _limits, _other = map(options, ("Server", "Limits", "Upstream"))
+_server, _limits, _other = map(options, ("Server", "Limits", "Model of another server"))
 
 
 @command("serve runs/my-price-soft-0", "serve smollm2 --decide mean", "serve Qwen/Qwen2.5-7B --url http://localhost:9000/v1")
@@ -32,9 +45,9 @@ def serve(
     url: Annotated[
         str | None, _other("URL", "Serve MODEL of another OpenAI-compatible server, such as http://localhost:9000/v1.")
     ] = None,
-    chat: Annotated[bool, _other(None, "Ask the other server in chats.", "--chat")] = False,
-    tokenizer: Annotated[str | None, _other("NAME", "Tokenizer of its model, for an exact search: a folder or Hub id.")] = None,
-    api_key_variable: Annotated[str | None, _other("NAME", "Environment variable with its API key.")] = None,
+    chat: Chat = False,
+    tokenizer: ServedTokenizer = None,
+    api_key_variable: ApiKeyVariable = None,
     timeout: Annotated[float, _limits("SECONDS", "Time for an answer; then the status is 504.", min=0.001)] = 300,
 ) -> None:
     """Serve a model in OpenAI's format: the decided number as text, its distribution and interval on request."""
@@ -45,9 +58,8 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"a server needs {error.name}: run pip install 'numerate[lab,playground]'.") from error
-    given = {"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable}
-    if url is None and (alone := next((option for option, value in given.items() if value), None)) is not None:
-        raise ValueError(f"{alone} has no effect without --url: name the server that has the model, or leave it out.")
+    if url is None:
+        check_without_url({"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable})
     if url is not None and calibrate not in ("auto", "none"):
         raise ValueError(f"calibrate={calibrate!r} needs a model of this machine, not of --url: leave out one of them.")
     from numerate.serve.local_model import local_model

@@ -26,7 +26,7 @@ from numerate.checks import check_choice
 from numerate.cli.app import options
 from numerate.lab.comparison.presets import merged
 
-_data, _question, _answer = map(options, ("Data", "Question", "Answer"))
+_data, _question, _answer, _other = map(options, ("Data", "Question", "Answer", "Model of another server"))
 Data = Annotated[
     str | None,
     _data(
@@ -67,6 +67,11 @@ Calibrate = Annotated[
     ),
 ]
 Width = Annotated[int, _answer("N", "Beam width: prefixes kept per step; more is slower.", min=1)]
+Chat = Annotated[bool, _other(None, "Ask the other server in chats.", "--chat")]
+ServedTokenizer = Annotated[
+    str | None, _other("NAME", "Tokenizer of its model, for an exact search: a folder or Hub id.", "--tokenizer")
+]
+ApiKeyVariable = Annotated[str | None, _other("NAME", "Environment variable with its API key.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
 MODELS = "tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id"
 FORMAT_HELP = "How numbers are written: plain, padded, reversed, spaced, grouped, exponent, or several joined by +."
@@ -78,6 +83,12 @@ SET_HELP = (
 BUDGET_HELP = "Total time, such as 300 (seconds), 90s, 5m or 1h; determines"
 Types = Mapping[str, Any]
 _FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def check_without_url(given: Mapping[str, Any]) -> None:
+    """Raise if an option is given that has an effect on the model of another server only."""
+    if (alone := next((option for option, value in given.items() if value), None)) is not None:
+        raise ValueError(f"{alone} has no effect without --url: name the server that has the model, or leave it out.")
 
 
 def parse_settings(texts: Iterable[str], types: Types) -> dict[str, Any]:

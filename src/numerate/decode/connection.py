@@ -24,6 +24,24 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
+class RejectedError(ConnectionError):
+    """A server answered with an error.
+
+    Attributes:
+        status: of the response.
+        body: of the response, truncated.
+    """
+
+    def __init__(self, message: str, status: int, body: str) -> None:
+        super().__init__(message)
+        self.status, self.body = status, body
+
+    @property
+    def of_this_request(self) -> bool:
+        """Whether the server did not accept what this request asks for, and may accept another one."""
+        return self.status in (400, 413, 422)
+
+
 @dataclass(frozen=True)
 class Connection:
     """A server and how to reach it.
@@ -113,21 +131,21 @@ class Connection:
             )
         return key
 
-    def _refusal(self, url: str, error: HTTPError, tries: int) -> ConnectionError:
+    def _refusal(self, url: str, error: HTTPError, tries: int) -> RejectedError:
         """Return the error for a status that is not 200."""
         try:
-            said = error.fp.read1(2000).decode(errors="replace")  # type: ignore[attr-defined]
+            body = error.fp.read1(2000).decode(errors="replace")  # type: ignore[attr-defined]
         except (OSError, HTTPException):
-            said = ""
+            body = ""
         error.close()
-        said = self.shown(said or error.reason, most=500)
+        said = self.shown(body or error.reason, most=500)
         if error.code in (401, 403):
             hint = "expected a key with access to this model; pass api_key= or api_key_variable="
         elif _passing(error.code):
             hint = f"expected a response in {tries} attempt(s); lower concurrency={self.concurrency}, or raise retries="
         else:
             hint = self.hint(error.code)
-        return ConnectionError(f"{url} returned status {error.code} ({said}): {hint}.")
+        return RejectedError(f"{url} returned status {error.code} ({said}): {hint}.", error.code, body)
 
     def hint(self, status: int) -> str:
         """Return what was expected where the server refuses a request for good."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,11 +15,14 @@ from numerate.distribution.shares import SHARES
 
 
 class NoNumberError(ValueError):
-    """No number has any probability after some prompts; ``found`` has what was found, None instead of these distributions."""
+    """No number has any probability after some prompts.
 
-    def __init__(self, message: str, found: Sequence[Any] = ()) -> None:
+    ``found`` has what was found, None instead of these distributions; ``problems`` has why, by the index of the prompt.
+    """
+
+    def __init__(self, message: str, found: Sequence[Any] = (), problems: Mapping[int, str] | None = None) -> None:
         super().__init__(message)
-        self.found = [*found]
+        self.found, self.problems = [*found], dict(problems or {})
 
 
 class Member(NamedTuple):
@@ -108,8 +111,9 @@ def pooled(members: Sequence[Member], answers: Sequence[NumberDistribution | Non
 def all_pooled(members: Sequence[Member], rows: Sequence[Sequence[NumberDistribution | str]]) -> list[NumberDistribution]:
     """Return the pool after each prompt, from the members' distributions or why there is none; raise if no member has one."""
     result = [pooled(members, [None if isinstance(one, str) else one for one in row]) for row in rows]
-    complete = [one for one in result if one is not None]
-    if len(complete) < len(result):
-        problem = next(one for one in rows[result.index(None)] if isinstance(one, str))
-        raise NoNumberError(problem, result)
-    return complete
+    problems = {
+        index: next(why for why in rows[index] if isinstance(why, str)) for index, one in enumerate(result) if one is None
+    }
+    if problems:
+        raise NoNumberError(next(iter(problems.values())), result, problems)
+    return [one for one in result if one is not None]

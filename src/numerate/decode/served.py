@@ -156,7 +156,7 @@ class _Served:
         complete, self.grammar, self.ends = member.model, grammar, ends
         self.as_ids = member.tokenizer is not None
         chat = isinstance(complete, CompletionServer) and complete.chat
-        self.contexts = _contexts(prompts, member.tokenizer, grammar, chat)
+        self.contexts = contexts_of(prompts, member.tokenizer, grammar, chat)
         self.tree = TokenTree(token_texts(member.tokenizer) if self.as_ids else (), grammar, end_token_ids=ends)
         self.ask: Ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
 
@@ -297,7 +297,7 @@ def _is_id(part: Any) -> bool:
     return isinstance(part, Integral) and not isinstance(part, bool)
 
 
-def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> list[Any]:
+def contexts_of(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> list[Any]:
     """Return the context of each answer: texts, chat messages, or token ids."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
         raise TypeError(f"prompts is a {type(prompts).__name__}: expected a list of prompts.")

@@ -101,7 +101,13 @@ class CompletionServer(Connection):
         try:
             models = json.loads(self.request(f"{self.base_url.rstrip('/')}/models", None, threading.Event()))["data"]
             owner = str(models[0]["owned_by"]).lower()
-        except (ConnectionError, ValueError, LookupError, TypeError):  # the next request reports a server that does not work
+        except (
+            ConnectionError,
+            ValueError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ):  # the next request reports a server that does not work
             return "other"
         owners: dict[str, Kind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
         return owners.get(owner, "other")
@@ -176,7 +182,7 @@ class CompletionServer(Connection):
             found = [{int(token): float(logprob) for logprob, token, *_ in row} for row in listed]
             if len(found) != len(asks):
                 raise ValueError
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise ValueError(
                 f"{url} returned {self.shown(answer.decode(errors='replace'))!r}: expected {len(asks)} rows with meta_info and "
                 "log-probabilities, as SGLang returns them; kind='other' uses its OpenAI-compatible API."
@@ -230,7 +236,7 @@ class CompletionServer(Connection):
     def _choices(self, answer: bytes) -> list[dict[str, Any]]:
         try:
             parsed = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = None
         # llama.cpp returns a list of responses for several prompts.
         choices: Any = []

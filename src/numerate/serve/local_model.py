@@ -7,12 +7,11 @@ from pathlib import Path
 
 from numerate.checks import check_number
 from numerate.lab.files.progress import Progress
+from numerate.lab.models.questions import ANY_PROMPT
 from numerate.lab.prediction.answering import find_source, parse_rule
 from numerate.lab.prediction.calibration import AUTO, WIDTH, calibrated_answering, find_known
 from numerate.lab.prediction.predict import intervals_note
 from numerate.serve.server import Answer, AskedQuestion, ServedModel
-
-ANY_PROMPT = "{prompt}"  # the question template of a model that was not trained here
 
 
 def local_model(
@@ -42,9 +41,11 @@ def local_model(
         source = find_source(str(model), None, ANY_PROMPT, format)
     known = find_known(source, str(calibrate), level, width)
     say(intervals_note(known))
-    answering = calibrated_answering(source, decide, level, known, width, batch_size, progress)
+    answering, fit = calibrated_answering(source, decide, level, known, width, batch_size, progress)
+    calibration = None if known is None or fit is None else {"table": known.content, **fit.to_dict()}
 
     def answer(questions: list[AskedQuestion]) -> Sequence[Answer]:
         return answering.predict([one.row for one in questions], [one.seed for one in questions])
 
-    return ServedModel(name or Path(model).resolve().name, source.questions, decide, level, answer)
+    name = name or Path(model).resolve().name
+    return ServedModel(name, source.questions, decide, level, answer, calibration=calibration, weights=source.weights)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from starlette.responses import Response
 
 from numerate.distribution import NumberDistribution
+from numerate.distribution.shares import SHARES
 from numerate.lab.data.chats import as_question
 from numerate.lab.data.row_reader import BadData
 from numerate.lab.prediction.prediction_file import Prediction
@@ -162,7 +163,6 @@ class Said:
 def details_of(found: NumberDistribution, prediction: Prediction, level: float) -> dict[str, Any]:
     """Return the field ``numerate`` of an answer; numbers have all their digits."""
     away = {} if prediction.disagreement is None else {"disagreement": prediction.disagreement, "unusual": prediction.unusual}
-    shares = ("covered", "drawn", "more_digits", "no_number", "not_searched")
     return {
         "median": found.median,
         "mean": found.mean,
@@ -171,7 +171,7 @@ def details_of(found: NumberDistribution, prediction: Prediction, level: float) 
         "distribution": {
             "values": found.values,
             "probabilities": found.probabilities.tolist(),
-            **{name: float(getattr(found, name)) for name in shares},
+            **{name: float(getattr(found, name)) for name in SHARES},
         },
     }
 

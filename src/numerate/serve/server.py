@@ -33,6 +33,7 @@ from numerate.lab.data.row_reader import BadData
 from numerate.lab.models.questions import Questions
 from numerate.lab.prediction.answering import Searched
 from numerate.lab.prediction.prediction_file import Prediction
+from numerate.lab.prediction.served_source import OWNER
 from numerate.serve.batching import Batcher, QueueFullError, StoppingError
 from numerate.serve.openai_format import (
     Cell,
@@ -71,6 +72,8 @@ class ServedModel:
         level: of the interval.
         answer: from questions to distributions and predictions.
         calls: concurrent calls of ``answer``, of one question each if there are several.
+        calibration: what the intervals are calibrated with; None: they are the model's own.
+        weights: a mark that changes when the weights of the model change, if they are known.
     """
 
     name: str
@@ -79,6 +82,16 @@ class ServedModel:
     level: float
     answer: Callable[[list[AskedQuestion]], Sequence[Answer]]
     calls: int = 1
+    calibration: Mapping[str, Any] | None = None
+    weights: str | None = None
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """What a client is told: how the model is asked, and what ``numerate predict --url`` needs for the same predictions."""
+        task, questions = self.questions.task, self.questions.to_dict()
+        asked = {"target": task.target, "columns": list(task.columns or ()), "decide": self.decide, "interval": self.level}
+        more = {"members": self.questions.members, "calibration": self.calibration, "weights": self.weights}
+        return {**asked, "questions": questions, **more}
 
     def ask(self, question: str | Mapping[str, Cell]) -> Row:
         """Return the question of a prompt, which is asked unchanged, or of the cells of a row."""
@@ -177,7 +190,7 @@ class NumberApi:
 
     def _response(self, asked: OpenAIRequest, answers: Sequence[Answer]) -> Response:
         texts, details = [], []
-        for index, ((found, _), prediction) in enumerate(answers):
+        for index, ((found, *_), prediction) in enumerate(answers):
             if not isinstance(found, NumberDistribution) or prediction.value is None:
                 where = f"prompt[{index}]: " if len(answers) > 1 else ""
                 return error_response(f"{where}{prediction.problem.rstrip('.')}.", 400, "no_number")
@@ -194,10 +207,8 @@ class NumberApi:
 
     @property
     def _card(self) -> Mapping[str, Any]:
-        task = self.model.questions.task
-        asked = {"target": task.target, "columns": list(task.columns or ()), "decide": self.model.decide}
-        card = {"id": self.model.name, "object": "model", "created": self.started, "owned_by": "numerate"}
-        return {**card, "numerate": {**asked, "interval": self.model.level}}
+        card = {"id": self.model.name, "object": "model", "created": self.started, "owned_by": OWNER}
+        return {**card, "numerate": self.model.card}
 
     async def _models(self, request: Request) -> Response:
         return exact_json({"object": "list", "data": [self._card]})

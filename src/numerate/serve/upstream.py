@@ -9,18 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from numerate.checks import check_number
-from numerate.decode.format_grammar import check_grammar
-from numerate.decode.members import NoNumberError
-from numerate.decode.served import served_distribution
 from numerate.decode.server import CompletionServer, Prompt, Token
-from numerate.formats import NumberFormat
 from numerate.lab.data.regression import Regression
-from numerate.lab.data.task_format import format_of
-from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.questions import Questions
-from numerate.lab.prediction.answering import Searched, draw_seed, parse_rule
-from numerate.lab.prediction.prediction_file import Prediction
-from numerate.serve.local_model import ANY_PROMPT
+from numerate.lab.models.questions import ANY_PROMPT, Questions
+from numerate.lab.prediction.answering import in_format
+from numerate.lab.prediction.served_source import SearchedAnswering, ServedSource
 from numerate.serve.server import Answer, AskedQuestion, ServedModel
 
 AT_ONCE = 8  # questions
@@ -63,35 +56,23 @@ def upstream_model(
     :func:`numerate.tokenizers.load_tokenizer`, and ``timeout`` is the time for an answer; the other arguments are those of
     :func:`numerate.serve.local_model.local_model`.
     """
-    metric, tolerances = parse_rule(decide)
-    if metric == GREEDY:
-        raise ValueError(f"decide={decide!r} needs no distribution: ask {url} itself, or choose another rule, such as median.")
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
-    grammar = check_grammar(None, None if format is None else NumberFormat(*format_of(format)))
-    questions = Questions(Regression(target=target), template=ANY_PROMPT if target is None and prompt is None else prompt)
+    own = Questions(Regression(target=target), template=ANY_PROMPT if target is None and prompt is None else prompt)
     server = PunctualServer(url, model, chat=chat, api_key_variable=api_key_variable, timeout=min(timeout, 60.0), retries=1)
     loaded = None
     if tokenizer is not None:
         from numerate.tokenizers import load_tokenizer
 
         loaded = load_tokenizer(tokenizer)
+    source = ServedSource(model, in_format(own, model, format), server=server, tokenizer=loaded)
+    answering = SearchedAnswering(source, decide, lambda found: found.interval(level), width)
 
     def answer(asked: list[AskedQuestion]) -> Sequence[Answer]:
         kind = server.kind if loaded is None else server.found_kind  # asked once
-        punctual = replace(server, deadline=time.monotonic() + timeout, kind=kind)
-        options: dict[str, Any] = {"tokenizer": loaded, "grammar": grammar, "width": width}
-        return [_answer(punctual, one, options) for one in asked]
-
-    def _answer(punctual: CompletionServer, asked: AskedQuestion, options: dict[str, Any]) -> Answer:
+        punctual = replace(source, server=replace(server, deadline=time.monotonic() + timeout, kind=kind))
         try:
-            (found,) = served_distribution(punctual, [asked.row.prompt], seed=[draw_seed(*asked)], **options)
-        except NoNumberError as error:
-            problem = str(error).removeprefix("prompts[0]: ")
-            return Searched(problem), Prediction(problem=problem)
+            return replace(answering, source=punctual).predict([one.row for one in asked], [one.seed for one in asked])
         except ValueError as error:  # what the server returned is of no use
             raise ConnectionError(str(error)) from error
-        low, high = found.interval(level)
-        value = found.decide(metric, **tolerances)
-        return Searched(found), Prediction(value, low, high, found.covered, found.no_number)
 
-    return ServedModel(name or model, questions, decide, level, answer, AT_ONCE)
+    return ServedModel(name or model, source.questions, decide, level, answer, AT_ONCE)

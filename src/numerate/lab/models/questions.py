@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numerate.lab.models.loading import PromptEncoder
 
 ASKED = "numerate.json"  # beside the weights
+ANY_PROMPT = "{prompt}"  # the template of a served model that was not trained here
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -100,17 +101,22 @@ class Questions:
         with RowReader().row(path, None if file_type(path) in (".csv", ".tsv") else line):
             self.ask({name: value for name, value in values.items() if name != "image"}, path.parent)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return target, columns and wording; the inverse is :meth:`from_dict`."""
+        task, names = self.task, {"columns": list(self.task.columns or ()), "optional_columns": list(self.optional)}
+        return {"target": task.target, **names, "wording": task.wording, "decimal": task.decimal, "template": self.template}
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(_table(kept), tuple(kept["optional_columns"]), kept["template"])
+
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read what :func:`asked` returned."""
         try:
             kept = json.loads(file.read_text(encoding="utf-8"))
-            task = Regression(
-                target=kept["target"],
-                columns=tuple(kept["columns"]) or None,
-                decimal=kept["decimal"],
-                wording=kept.get("wording", "names"),  # older models have no other
-            )
+            task = _table(kept)
             answers = tuple(kept["answers"]) if kept.get("answers") else None  # older models have none
             more = {name: kept.get(name) for name in ("base", "max_length")}
             asked = task if kept["task"] == task.name else TASKS[kept["task"]]()
@@ -121,6 +127,16 @@ class Questions:
             raise ValueError(
                 f"{file} does not say how the model was asked ({error}): train again, or restore the file."
             ) from None
+
+
+def _table(kept: Mapping[str, Any]) -> Regression:
+    """Return the task of a table from its target, columns and wording."""
+    return Regression(
+        target=kept["target"],
+        columns=tuple(kept["columns"]) or None,
+        decimal=kept["decimal"],
+        wording=kept.get("wording", "names"),  # older models have no other
+    )
 
 
 def asked(

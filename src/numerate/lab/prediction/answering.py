@@ -68,10 +68,14 @@ def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
 
 
 class Searched(NamedTuple):
-    """What was found for a question: the distribution, or why there is none, and those of the members."""
+    """What was found for a question: the distribution, or why there is none, and those of the members.
+
+    ``disagreement`` is how far the members disagree, in the unit of the answer; None if fewer than two found a number.
+    """
 
     found: Found
     members: Members = ()
+    disagreement: float | None = None
 
 
 def draw_seed(row: Row, seed: int = 0) -> int:
@@ -127,6 +131,10 @@ class Source:
         states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
         return blake2b(repr(states).encode(), digest_size=8).hexdigest()
 
+    def answering(self, decide: str, interval: Interval, width: int | None, batch_size: int) -> Deciding:
+        """Return the model, ready to be asked."""
+        return Answering(self, decide, interval, width, batch_size)
+
     def load(self) -> LoadedModel:
         """Load the model, on the GPU if there is one."""
         import torch
@@ -170,7 +178,7 @@ def find_source(
         if folder.is_dir() and (is_run(folder) or not weights):
             trained_config(folder)  # raises: a run without weights, or neither a run nor a model
         kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
-        questions = _in_format(_changed(kept, model, target, prompt), model, format)
+        questions = in_format(_changed(kept, model, target, prompt), model, format)
         return Source(model, questions, trust_remote_code=trust_remote_code)
     config = trained_config(folder, trust_remote_code=trust_remote_code)
     if TASKS[config.task].extractor not in ONE_NUMBER:
@@ -187,7 +195,7 @@ def find_source(
         kept = Questions(asked, optional)
     else:
         kept = Questions(Regression())
-    return Source(str(folder.resolve()), _in_format(_changed(kept, model, target, prompt), model, format), config)
+    return Source(str(folder.resolve()), in_format(_changed(kept, model, target, prompt), model, format), config)
 
 
 def _changed(questions: Questions, model: str, target: str | None, prompt: str | None) -> Questions:
@@ -205,7 +213,7 @@ def _changed(questions: Questions, model: str, target: str | None, prompt: str |
     return questions
 
 
-def _in_format(questions: Questions, model: str, text: str | None) -> Questions:
+def in_format(questions: Questions, model: str, text: str | None) -> Questions:
     """Return the questions in the format that the caller names; raise if the model was trained in another one."""
     if text is None:
         return questions
@@ -234,8 +242,8 @@ def _context(loaded: LoadedModel) -> int | None:
 
 
 @dataclass
-class Answering:
-    """A loaded model that answers questions.
+class Deciding:
+    """A model that answers questions: a decision on its distribution over numbers, and an interval.
 
     Args:
         source: the model and its questions.
@@ -252,13 +260,9 @@ class Answering:
     width: int | None = 16
     batch_size: int = 64
     usual: float | None = None
-    loaded: LoadedModel = field(init=False)
 
     def __post_init__(self) -> None:
         self.metric, self.tolerances = parse_rule(self.decide)
-        self.loaded = self.source.load()
-        self.longest = _context(self.loaded)
-        self.bf16 = self.source.config is not None and self.source.config.bf16
 
     def predict(self, rows: Sequence[Row | str], seeds: Sequence[int] = ()) -> list[tuple[Searched, Prediction]]:
         """Return distributions and prediction of each row; a text instead of a row is the reason why it has none.
@@ -269,10 +273,45 @@ class Answering:
         read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one.found, str)]
         said = iter(self.greedy(read) if self.metric == GREEDY else [None] * len(read))
         predictions = (
-            Prediction(problem=one.found) if isinstance(one.found, str) else self._decided(one.found, one.members, next(said))
-            for one in found
+            Prediction(problem=one) if isinstance(one, str) else self._decided(one, away, next(said)) for one, _, away in found
         )
         return [*zip(found, predictions, strict=True)]
+
+    def search_members(self, rows: Sequence[Row | str], seeds: Sequence[int] = (), **options: Any) -> list[Searched]:
+        """Return the distributions over the answers to each question, or why there are none; arguments as of :meth:`predict`."""
+        raise NotImplementedError
+
+    def greedy(self, rows: Sequence[Row]) -> list[str]:
+        """Return what the model writes with greedy decoding, as text."""
+        raise NotImplementedError
+
+    def is_cut(self, row: Row) -> bool:
+        """Return whether long texts of a row are cut."""
+        raise NotImplementedError
+
+    def _decided(self, found: NumberDistribution, away: float | None, said: str | None) -> Prediction:
+        low, high = self.interval(found)
+        more: dict[str, Any] = {"low": low, "high": high, "covered": found.covered, "no_number": found.no_number}
+        more |= {"disagreement": away, "unusual": None if away is None or self.usual is None else away > self.usual}
+        if said is None:
+            return Prediction(found.decide(self.metric, **self.tolerances), **more)
+        number = EXTRACTORS["last_number"](said)
+        if number is None:
+            return Prediction(None, **more, problem="the greedy answer has no number")
+        return Prediction(exact_number("answer", number), **more)
+
+
+@dataclass
+class Answering(Deciding):
+    """A loaded model that answers questions."""
+
+    loaded: LoadedModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.loaded = self.source.load()
+        self.longest = _context(self.loaded)
+        self.bf16 = self.source.config is not None and self.source.config.bf16
 
     def search(self, rows: Sequence[Row | str], **options: Any) -> list[Found]:
         """Return the distribution over the answers to each question, or why there is none.
@@ -368,23 +407,14 @@ class Answering:
         except NoNumberError as error:
             rows = error.found
         members = members_of(models, tokenizer, adapters, among.weights)
-        return [Searched(pooled(members, row) or "no member gives any number a probability", row) for row in rows]
+        return [
+            Searched(pooled(members, row) or "no member gives any number a probability", row, self.disagreement(row))
+            for row in rows
+        ]
 
     def is_cut(self, row: Row) -> bool:
         """Return whether long texts of a row are cut."""
         return row.image is None and self.loaded.fitted(row.prompt) != row.prompt
-
-    def _decided(self, found: NumberDistribution, members: Members, said: str | None) -> Prediction:
-        away = self.disagreement(members)
-        low, high = self.interval(found)
-        more: dict[str, Any] = {"low": low, "high": high, "covered": found.covered, "no_number": found.no_number}
-        more |= {"disagreement": away, "unusual": None if away is None or self.usual is None else away > self.usual}
-        if said is None:
-            return Prediction(found.decide(self.metric, **self.tolerances), **more)
-        number = EXTRACTORS["last_number"](said)
-        if number is None:
-            return Prediction(None, **more, problem="the greedy answer has no number")
-        return Prediction(exact_number("answer", number), **more)
 
     def greedy(self, rows: Sequence[Row]) -> list[str]:
         """Return what the model writes with greedy decoding, as text."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.calibration import Conformal
@@ -20,7 +20,11 @@ from numerate.lab.data.tables import table_file
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import write_json
 from numerate.lab.models.questions import Questions, Table, content_of
-from numerate.lab.prediction.answering import Answering, Source, find_source
+from numerate.lab.prediction.answering import Answering, Deciding, Source, find_source
+from numerate.lab.prediction.served_source import ServedSource
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
 """What intervals are calibrated on: the test rows of the training table if it is there, these rows, or nothing."""
@@ -47,6 +51,15 @@ class Fit:
 
     intervals: Conformal
     usual: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fit as JSON-compatible values; the inverse is :meth:`from_dict`."""
+        return self.intervals.to_dict() | ({} if self.usual is None else {"disagreement": self.usual})
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(Conformal.from_dict(kept), float(kept["disagreement"]) if "disagreement" in kept else None)
 
 
 @dataclass(frozen=True)
@@ -147,24 +160,39 @@ def keep_calibration(run: Path, *, trust_remote_code: bool = False, progress: Pr
         fit = calibrated(answering, known, _KEPT_LEVEL, 64, progress)
     except ValueError:  # too few of them have a distribution
         return
-    kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.intervals.to_dict()}
-    kept |= {} if fit.usual is None else {"disagreement": fit.usual}
+    kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.to_dict()}
     write_json(source.folder / CALIBRATION, kept)
 
 
 def _kept_fit(source: Source, level: float, width: int | None) -> KeptFit | None:
-    """Return the fit beside the weights; None if there is none, or it is of other questions, another search or too few rows."""
+    """Return the fit beside the weights, or that of a server; None if it is not there, of another search, or of too few rows."""
+    if isinstance(source, ServedSource):
+        return _served_fit(source, level)
     file = source.folder / CALIBRATION
     if not file.is_file() or source.questions.template is not None:
         return None
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        usual = float(kept["disagreement"]) if "disagreement" in kept else None
-        found = KeptFit(Fit(Conformal.from_dict(kept), usual), kept["table"])
+        found = KeptFit(Fit.from_dict(kept), kept["table"])
         same = (kept["target"], kept["width"]) == (source.questions.task.target, width)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} does not say how intervals were calibrated ({error}): delete it, or restore it.") from None
     return found if same and found.count >= _needed(level) else None
+
+
+def _served_fit(source: ServedSource, level: float) -> KeptFit | None:
+    """Return the fit of a server; None if it has none, or of too few rows."""
+    kept = source.calibration
+    if kept is None:
+        return None
+    try:
+        found = KeptFit(Fit.from_dict(kept), str(kept["table"]), "rows at the server")
+    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+        raise ValueError(
+            f"{source.server.base_url} does not say how intervals were calibrated ({one_line(error)}): expected a server of this "
+            "version of numerate; --calibrate none does not need it."
+        ) from None
+    return found if found.count >= _needed(level) else None
 
 
 def _needed(level: float) -> int:
@@ -172,7 +200,7 @@ def _needed(level: float) -> int:
     return math.ceil(level / (1 - level) - 1e-9)
 
 
-def calibrated(answering: Answering, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Fit:
+def calibrated(answering: Deciding, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Fit:
     """Return conformal intervals of a level, from rows whose answers are known; none below 0 if no answer is.
 
     For a pool, also how far its members usually disagree.
@@ -185,10 +213,10 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
     for start in range(0, total, batch_size):
         progress("calibrate", start, total, {})
         found = answering.search_members(known.rows[start : start + batch_size])
-        for (one, members), truth in zip(found, known.truths[start : start + batch_size], strict=True):
+        for (one, _, away), truth in zip(found, known.truths[start : start + batch_size], strict=True):
             if isinstance(one, NumberDistribution):
                 pairs.append((one, truth))
-                disagreements += [away for away in [answering.disagreement(members)] if away is not None]
+                disagreements += [] if away is None else [away]
     progress("calibrate", total, total, {})
     lowest = 0 if min(known.truths) >= 0 else None
     intervals = conformal([one for one, _ in pairs], [truth for _, truth in pairs], level, lowest=lowest)
@@ -203,13 +231,14 @@ def calibrated_answering(
     width: int | None = WIDTH,
     batch_size: int = 64,
     progress: Progress = lambda *_: None,
-) -> Answering:
-    """Return the loaded model of a source, with intervals that are calibrated on what is known; its own without."""
-    answering = Answering(source, decide, lambda found: found.interval(level), width, batch_size)
-    if known is not None:
-        fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
-        answering.interval, answering.usual = lambda found: fit.intervals.interval(found, level), fit.usual
-    return answering
+) -> tuple[Deciding, Fit | None]:
+    """Return the model of a source with intervals that are calibrated on what is known, and the fit; its own without."""
+    answering = source.answering(decide, lambda found: found.interval(level), width, batch_size)
+    if known is None:
+        return answering, None
+    fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
+    answering.interval, answering.usual = lambda found: fit.intervals.interval(found, level), fit.usual
+    return answering, fit
 
 
 def usual(disagreements: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 
 from numerate.answers.metrics import METRICS
 from numerate.checks import check_number
+from numerate.decode.server import CompletionServer
 from numerate.distribution import NumberDistribution
 from numerate.lab.data.readers import data_file
 from numerate.lab.data.regression import Row
@@ -30,6 +31,7 @@ from numerate.lab.models.questions import Table, content_of
 from numerate.lab.prediction.answering import Members, Source, find_source, parse_rule
 from numerate.lab.prediction.calibration import AUTO, WIDTH, KeptFit, KnownRows, asked_row, calibrated_answering, find_known
 from numerate.lab.prediction.prediction_file import DISAGREEMENT, NAMES, UNUSUAL, Ends, Prediction, PredictionFile
+from numerate.lab.prediction.served_source import find_served
 
 OWN_INTERVALS = "intervals are the model's own, often too narrow: see --calibrate"
 NOT_FLAGGED = "how far the members usually disagree is not known: without calibration rows, no row is flagged as unusual"
@@ -97,6 +99,12 @@ def predict(
     sheet: str | None = None,
     overwrite: bool = False,
     trust_remote_code: bool = False,
+    url: str | None = None,
+    chat: bool = False,
+    tokenizer: str | None = None,
+    api_key_variable: str | None = None,
+    timeout: float = 300.0,
+    concurrency: int = 8,
     progress: Progress = lambda *_: None,
     say: Callable[[str], object] = lambda text: None,
 ) -> Predicted:
@@ -105,7 +113,8 @@ def predict(
     The same call continues after an interruption. A file with other settings or other rows is left as it is.
 
     Args:
-        model: the folder of a run of ``numerate train``, or a model as in :func:`numerate.lab.models.loading.load_model`.
+        model: the folder of a run of ``numerate train``, or a model as in :func:`numerate.lab.models.loading.load_model`; with
+            ``url``, its name at the server.
         data: a file with a row per number to predict (:mod:`numerate.lab.data.readers` has the formats); or rows from Python,
             which are kept in a file beside ``out``: a pandas frame, or a list of dicts.
         out: the file to write: CSV, TSV or JSONL.
@@ -129,13 +138,25 @@ def predict(
         sheet: of an Excel workbook. None: the only one.
         overwrite: replace a file that is there.
         trust_remote_code: run Python code that comes with the model.
+        url: a server that has the model, such as ``http://localhost:8000/v1``: ``numerate serve``, which returns what this
+            function finds in its place, or any other with OpenAI's API, see :func:`numerate.decode.served_distribution`.
+        chat: ask the server in chats.
+        tokenizer: of the model of a server, for an exact search: a folder or a Hub id.
+        api_key_variable: environment variable with the key for the server.
+        timeout: seconds for a response of the server.
+        concurrency: requests to the server at a time.
         progress: called with a stage, the number of rows done, and of all.
         say: called with messages about the work.
     """
     parse_rule(decide)
     check_encoding(encoding)
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
-    source = find_source(str(model), target, prompt, format, trust_remote_code=trust_remote_code)
+    if url is None:
+        source = find_source(str(model), target, prompt, format, trust_remote_code=trust_remote_code)
+    else:
+        reach: dict[str, Any] = {"timeout": timeout, "concurrency": concurrency, "api_key_variable": api_key_variable}
+        server = CompletionServer(url, str(model), chat=chat, **reach)
+        source = find_served(server, target, prompt, format, tokenizer=tokenizer)
     out = Path(out)
     data = Path(data_file(data, out.parent))
     if data.resolve() == out.resolve():
@@ -154,7 +175,8 @@ def predict(
         "width": width,
         "skip_bad": skip_bad,
     }
-    settings |= {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
+    further = {"encoding": encoding, "sheet": sheet, "url": url, "chat": chat or None, "tokenizer": tokenizer}
+    settings |= {name: value for name, value in further.items() if value is not None}
     table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad, encoding=encoding, sheet=sheet)
     flags = source.members > 1 and known is not None and not (isinstance(known, KeptFit) and known.fit.usual is None)
     added = (*NAMES[:-1], *[DISAGREEMENT] * (source.members > 1), *[UNUSUAL] * flags, NAMES[-1])
@@ -170,13 +192,13 @@ def predict(
             say(f"the {source.members} members of the model are pooled")
             for message in [FIRST_WRITES] * (decide == GREEDY) + [NOT_FLAGGED] * (not flags):
                 say(message)
-        answering = calibrated_answering(source, decide, level, known, width, batch_size, progress)
+        answering, _ = calibrated_answering(source, decide, level, known, width, batch_size, progress)
 
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
             rows = [asked_row(source.questions, row, data.parent) for row in values]
             cut.update(index for index, row in enumerate(rows, start) if isinstance(row, Row) and answering.is_cut(row))
             results = answering.predict(rows)
-            for index, (row, ((found, members), prediction)) in enumerate(zip(rows, results, strict=True), start):
+            for index, (row, ((found, members, _), prediction)) in enumerate(zip(rows, results, strict=True), start):
                 if index < explain:
                     text, distribution = (
                         row.prompt if isinstance(row, Row) else "",
