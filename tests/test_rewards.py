@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.grpo import grpo_trainer
 
 from numerate import rewards
 from numerate.answers import METRICS
@@ -370,21 +371,6 @@ def test_a_derailed_answer_is_bounded_and_can_be_taken_by_magnitude() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
 def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
-    trl = pytest.importorskip("trl")
-    datasets = pytest.importorskip("datasets")
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    pieces = ["<pad>", "<eos>", *"0123456789+=-"]
-    backend = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<eos>"))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", padding_side="left")
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(pieces), pad_token_id=0, bos_token_id=None, eos_token_id=1, **sizes))
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-
     questions = ["1+1=", "2+3="]
     prompts = [[{"role": "user", "content": text}] for text in questions] if conversational else questions
     functions = [
@@ -395,26 +381,8 @@ def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
         with_settings(crps),
         with_settings(crps, unit=1.0, name="log_crps"),
     ]
-    trainer = trl.GRPOTrainer(
-        model=model,
-        processing_class=tokenizer,
-        reward_funcs=functions,
-        train_dataset=datasets.Dataset.from_dict({"prompt": prompts, "answer": ["2", "5"], "unit": ["km", "m"]}),
-        args=trl.GRPOConfig(
-            output_dir=str(tmp_path),
-            max_steps=2,
-            learning_rate=1e-2,
-            per_device_train_batch_size=8,
-            num_generations=4,
-            max_completion_length=4,
-            logging_steps=1,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            bf16=False,
-            disable_tqdm=True,
-        ),
-    )
+    trainer = grpo_trainer(functions, {"prompt": prompts, "answer": ["2", "5"], "unit": ["km", "m"]}, tmp_path, max_steps=2)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer.train()
 
     log = trainer.state.log_history[0]
@@ -424,4 +392,4 @@ def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
     assert all(log[f"rewards/{name}/std"] > 0 for name in names[4:])
     assert log["rewards/log_error_scale_1.0/mean"] > log["rewards/near/mean"] > 0
     assert log["reward_std"] > 0
-    assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
+    assert any((old != new).any() for old, new in zip(before, trainer.model.parameters(), strict=True))

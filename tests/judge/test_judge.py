@@ -8,6 +8,7 @@ from asyncio import run
 from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from string import ascii_letters, digits
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import torch
 from tests.decode.models import small_llama
 from tests.decode.stand_in import CHUNKS, Toy, serving
+from tests.grpo import grpo_trainer
 from tests.samples import refused
 from tests.test_numbers import TOKENIZERS, loaded
 from transformers import LlamaForCausalLM
@@ -276,6 +278,59 @@ def test_a_reward_for_trl() -> None:
     assert JudgeReward(silent, missing=-1.0)(["Why?"], ["So."]) == [-1.0]
     assert JudgeReward(silent, most_refused=0.9)(["Why?"], ["So."]) == pytest.approx([6 / 9])
     refused(ValueError, ["columns", "reference", "expected one of other"], lambda: reward(["Why?"], ["So."], other=[1]))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
+def test_grpo_trains_with_the_scores_of_the_judge(conversational: bool, tmp_path: Path) -> None:
+    """In each step, the trainer's rewards are those of the judge asked apart, which count half and negative here."""
+    steps: list[list[float | None]] = []
+
+    def complete(texts: list[str]) -> list[list[tuple[str, float]]]:
+        return [[(token, math.log(p)) for token, p in scored(text)] for text in texts]
+
+    def scored(text: str) -> list[tuple[str, float]]:
+        """Longer answers with other digits than the reference are better; those with a sign get no score."""
+        shown, _, written = text.rpartition("Score:")
+        if written:
+            return [(".", 1.0)]
+        answer, reference = shown.rpartition("Answer: ")[2].partition("\n")[0], shown.rpartition("Reference: ")[2][:1]
+        return [(" I", 1.0)] if {*answer} & {*"+=-"} else [(f" {1 + 2 * len({*answer} - {reference})}", 0.8), (" 2", 0.2)]
+
+    judge = Judge("Good?", model=complete)
+
+    def apart(prompts: list[Any], completions: list[Any], reference: list[str], **columns: Any) -> list[float]:
+        """Ask the judge about each completion alone."""
+        scores = [
+            judge.scores([{"question": prompt, "reference": known, "answer": said}])
+            for prompt, known, said in zip(map(text_of, prompts), reference, map(text_of, completions), strict=True)
+        ]
+        steps.append([None if one.refused[0] > 0.5 else (float(one.mean[0]) - 1) / 9 for one in scores])
+        return [0.0 if one is None else one for one in steps[-1]]
+
+    def text_of(text: Any) -> str:
+        return str(text[-1]["content"]) if conversational else str(text)
+
+    questions = ["1+1=", "2+3="]
+    prompts: Any = [[{"role": "user", "content": text}] for text in questions] if conversational else questions
+    columns = {"prompt": prompts, "reference": ["2", "5"]}
+    trainer = grpo_trainer(
+        [JudgeReward(judge, columns=["reference"]), apart], columns, tmp_path, max_steps=3, reward_weights=[1.0, -0.5]
+    )
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.train()
+    logs = [log for log in trainer.state.log_history if "rewards/judge/mean" in log]
+    assert len(logs) == len(steps) == 3
+    for log, found in zip(logs, steps, strict=True):
+        known = [one for one in found if one is not None]
+        assert log["rewards/judge/mean"] == pytest.approx(np.mean(known))
+        assert log["rewards/judge/std"] == pytest.approx(np.std(known, ddof=1))
+        assert log["reward_std"] == pytest.approx(
+            np.std([0 if one is None else one / 2 for one in found], ddof=1)
+        )  # in their order
+    assert any(None in found for found in steps)
+    assert len({*steps[0]}) > 2
+    assert any((old != new).any() for old, new in zip(before, trainer.model.parameters(), strict=True))
 
 
 @pytest.fixture(params=["stand-in", "deepeval"])
