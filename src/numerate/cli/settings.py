@@ -42,7 +42,10 @@ Encoding = Annotated[
 Sheet = Annotated[str | None, _data("NAME", "Sheet of an Excel workbook. Default: the only sheet.")]
 SkipBad = Annotated[bool, _data(None, "Skip rows that cannot be read instead of stopping.", "--skip-bad")]
 AskedModel = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Folder of a run of numerate train; or smollm2, a model folder, or a Hub id.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Folder of a run of numerate train; smollm2, a model folder, or a Hub id; with --url, a name."
+    ),
 ]
 AskedTarget = Annotated[str | None, _question("NAME", "Quantity to ask for, if MODEL is not a run.")]
 PromptTemplate = Annotated[

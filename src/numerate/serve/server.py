@@ -87,7 +87,7 @@ class ServedModel:
 
     @property
     def card(self) -> Mapping[str, Any]:
-        """What a client is told: how the model is asked, and what ``numerate predict --url`` needs for the same predictions."""
+        """What clients read about the model: how it is asked, and what ``numerate predict --url`` needs to predict the same."""
         task, questions = self.questions.task, self.questions.to_dict()
         asked = {"target": task.target, "columns": list(task.columns or ()), "decide": self.decide, "interval": self.level}
         more = {"members": self.questions.members, "calibration": self.calibration, "weights": self.weights}
