@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from datasets import Dataset as Table
-from tests.targets.small import encoded, row_targets, tokenizer
+from tests.targets.small import KINDS, encoded, row_targets, tokenizer
 from torch.utils.data import DataLoader, Dataset
 from transformers import TrainerCallback, TrainerState
 
@@ -92,13 +92,47 @@ def test_a_number_is_replaced_without_reading_its_row_again(monkeypatch: pytest.
     monkeypatch.setattr(soft._encoder, "_pieces", Counted(soft._encoder._pieces))
     counts = []
     for numbers in (10, 20):
-        row = {"input_ids": [*encoded(tokenizer("digits"), ", of some words 1000" * numbers), 0]}
-        soft(row, rng=np.random.default_rng(0))  # now all members are encoded
+        row, other = (
+            {"input_ids": [*encoded(tokenizer("digits"), start + ", of some words 1000" * numbers), 0]} for start in "ab"
+        )
+        soft(other, rng=np.random.default_rng(0))  # now all members are encoded
         looked.clear()
         soft(row, rng=np.random.default_rng(0))
         counts.append(len(looked) - len(row["input_ids"]))
     assert counts[0] <= 10 * 15
     assert counts[1] <= 2.1 * counts[0], "not more for a number in a longer row"
+
+
+def test_a_row_that_was_drawn_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
+    soft, rows = SoftNumbers(tokenizer("digits"), Bell(width=20), where="all"), make_rows()
+    first = [soft(row, rng=np.random.default_rng(0)) for row in rows]
+    monkeypatch.setattr(soft, "_drawn", None)
+    monkeypatch.setattr(soft._encoder, "_pieces", None)
+    assert [soft(row, rng=np.random.default_rng(0)) for row in rows] == first
+    assert soft.seen == 2 * len(rows)
+    assert [soft(row, rng=np.random.default_rng(1)) for row in rows] != first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["12 * 30 = 360", "12*9=108", "9 8 7", "x=99, and -8/1000", "only 99", "of 5 and 0 7", "99"])
+def test_rows_are_drawn_as_if_they_were_read_for_the_first_time(kind: str, text: str):
+    """Also where the tokens of a number depend on the number before: between the two are fewer tokens than it takes."""
+    tokens, target = tokenizer(kind), Bell(relative=0.3)
+    ids = [*encoded(tokens, text), 0]
+    soft = SoftNumbers(tokens, target, where="all", mask=True)
+    for labels in (ids, [-100, *ids[1:]], [*ids[:-1], -100]):
+        row = {"input_ids": ids, "labels": labels}
+        for seed in range(12):
+            anew = SoftNumbers(tokens, target, where="all", mask=True)
+            assert soft(row, rng=np.random.default_rng(seed)) == anew(row, rng=np.random.default_rng(seed))
+
+
+def test_paths_that_were_dropped_are_made_again():
+    row = make_rows()[0]
+    soft = make_soft()
+    first = soft(row, rng=np.random.default_rng(3))
+    soft._encoder._tries.clear()
+    assert soft(row, rng=np.random.default_rng(3)) == first
 
 
 def test_a_batch_takes_few_python_calls_for_a_row_and_for_a_number():

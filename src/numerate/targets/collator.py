@@ -12,8 +12,11 @@ from torch import Tensor
 
 from numerate.checks import check_choice, choices
 from numerate.labels import IGNORE_INDEX
+from numerate.targets.padding import padded
 from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, packed_fields
 from numerate.targets.tokenised_rows import TokenColumn
+
+_FIELDS = frozenset((*SOFT_FIELDS, *WEIGHT_FIELDS))
 
 
 class SoftCollator:
@@ -50,8 +53,10 @@ class SoftCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """Return the batch of the rows."""
-        fields = {*SOFT_FIELDS, *WEIGHT_FIELDS}
-        batch: Any = self.collator([{name: value for name, value in row.items() if name not in fields} for row in rows])
+        bare = [{name: value for name, value in row.items() if name not in _FIELDS} for row in rows]
+        batch: Any = padded(self.collator, bare)
+        if batch is None:
+            batch = self.collator(bare)
         has_soft = any(row.get(SOFT_FIELDS[0]) is not None for row in rows)
         weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
         if not has_soft and not weights:
@@ -89,7 +94,7 @@ class SoftCollator:
 
 
 def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value.tolist() if hasattr(value, "tolist") else [*value]
+    return [] if value is None else value.tolist() if hasattr(value, "tolist") else value if type(value) is list else [*value]
 
 
 def _places(rows: list[list[int]], batch: Mapping[str, Any], sequence: TokenColumn) -> list[tuple[int, int]]:

@@ -14,6 +14,9 @@ from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import SoftPath, TokenTrie
 from numerate.targets.windows import BARRIER, Encoder, Window
 
+Number = Window | range
+"""Where a number is in a row as it came, if it is replaced; else its tokens."""
+
 
 class Draft:
     """A row of tokens in which numbers are replaced one after the other.
@@ -21,23 +24,97 @@ class Draft:
     Args:
         ids: the tokens of the row.
         trained: which of them are trained.
+    """
+
+    def __init__(self, ids: Sequence[int], trained: Sequence[bool]) -> None:
+        self.ids, self.sources = [*ids], [*range(len(ids))]
+        self._trained = trained
+        self._soft: dict[int, dict[int, float]] = {}  # by position, in ascending order
+        self._numbers: list[tuple[Number, list[int]]] = []  # in the row as it came, and the tokens in the place of a window
+
+    @property
+    def shift(self) -> int:
+        """How far the tokens after the numbers so far were moved to the right."""
+        return len(self.ids) - len(self._trained)
+
+    def keep(self, tokens: range) -> None:
+        """Leave a number of the row as it came as it is."""
+        self._numbers.append((tokens, []))
+
+    def replace(self, window: Window, path: SoftPath) -> tuple[int, int]:
+        """Put the tokens of a path in place of those of a window of the row as it came; return the start and stop of new ones."""
+        shift, new, own = self.shift, path.token_ids[:-1], window.context.tokens
+        start, stop = window.start + shift, window.stop + shift
+        left, most = 0, min(window.first - window.start, len(new))
+        while left < most and new[left] == own[left]:
+            left += 1
+        right, most = 0, min(window.stop - 1 - window.last, len(new) - left)
+        while right < most and new[-1 - right] == own[-1 - right]:
+            right += 1
+        self.sources[start + left : stop - right] = [self.sources[window.first + shift]] * (len(new) - left - right)
+        self.ids[start:stop] = new
+        for place, target in enumerate(path.targets, start):
+            if len(target) > 1 and place < len(self.ids):
+                self._soft.setdefault(place, target)
+        self._numbers.append((window, new))
+        return start + left, start + len(new) - right
+
+    def meant(self, encoder: Encoder) -> list[bool]:
+        """Return which tokens belong to the numbers."""
+        inside, shift = [False] * len(self.ids), 0
+        for number, new in self._numbers:
+            if isinstance(number, range):
+                first, stop = number.start + shift, number.stop + shift
+            else:
+                tokens, start = number.context.tokens, number.start + shift
+                edges = [*accumulate(map(len, encoder.pieces(new)), initial=0)]
+                end = edges[-1] - len(encoder.text(tokens)) + number.context.end
+                first, stop = start + bisect_right(edges, number.context.begin) - 1, start + bisect_left(edges, end)
+                shift += len(new) - len(tokens)
+            inside[first:stop] = [True] * (stop - first)
+        return inside
+
+    def entries(self) -> tuple[list[int], list[int], list[float]]:
+        """Return positions, tokens and probabilities of the soft targets at trained positions."""
+        positions: list[int] = []
+        token_ids: list[int] = []
+        probabilities: list[float] = []
+        for place, target in self._soft.items():
+            if self._trained[self.sources[place]]:
+                positions += [place] * len(target)
+                token_ids += target
+                probabilities += target.values()
+        return positions, token_ids, probabilities
+
+
+class ReadDraft(Draft):
+    """A draft whose text is read, to find its numbers and the windows in which they can be replaced.
+
+    Args:
+        ids: as for :class:`Draft`.
+        trained: as for :class:`Draft`.
         encoder: the tokenizer.
     """
 
     def __init__(self, ids: Sequence[int], trained: Sequence[bool], encoder: Encoder) -> None:
-        self.ids, self.sources = [*ids], [*range(len(ids))]
+        super().__init__(ids, trained)
         low = max(trained.index(True) - 1, 0) if True in trained else len(ids)
         pieces = encoder.pieces(self.ids[low:])
         self.text = "".join(pieces)
         """The text of the row as it came, from the token before the first trained one."""
-        self._trained, self._encoder = trained, encoder
+        self._encoder = encoder
         self._edges = [0] * low + [*accumulate(map(len, pieces), initial=0)]  # where each token begins in the text
         self._now = [*self._edges]  # of the tokens as they are, from ``_closed`` on, and back from the end of the text
         self._closed = 0  # tokens before this one are done with
         self._locked = [*map(not_, trained)]  # tokens that have to stay: untrained ones, and all up to the number before
-        self._soft: dict[int, dict[int, float]] = {}  # by position, in ascending order
-        self._meant: list[range] = []
+        self._open = 0  # tokens before this one are locked
         self._last: tuple[int, list[int], TokenTrie] | None = None  # first token, tokens and all paths of the number before
+        self._settled = True
+
+    @property
+    def numbers(self) -> list[Number] | None:
+        """All numbers of the row as it came; None if one depends on what was drawn before, or has no window."""
+        return [number for number, _ in self._numbers] if self._settled else None
 
     def original_text(self, span: Span) -> str:
         """Return characters of the row as it came."""
@@ -90,50 +167,60 @@ class Draft:
         """
         first, last = self._tokens(span)
         before, length = span[0] - self._now[first], span[1] - span[0]
-        window = self._encoder.window(self.ids, (first, last), before, length, self._locked, answers, key, end_token)
-        path = None if window is None else self._path(window, answers, rng, span)
-        if window is None or path is None:
-            self.keep(span)
+        found = self._encoder.window(self.ids, (first, last), before, length, self._locked, answers, key, end_token)
+        path = None if found is None else self._path(*found, answers, rng, span)
+        if found is None or path is None:
+            self.leave(span)
             return False
-        self._replace(window, path, first, last)
-        self.keep((self._now[window.start] + window.before, span[1]))
+        window, trie = found
+        alike = trie.starts_with(window.context.tokens[:1])
+        self._settled = self._settled and window.lowest >= self._ended() + (not alike)
+        self._spread(window, path)
+        self.replace(window.moved(-self.shift), path)
+        self._last = window.start, path.token_ids, trie
+        self._close(self._tokens((self._now[window.start] + window.context.begin, span[1]))[1])
         return True
 
-    def keep(self, span: Span) -> None:
+    def leave(self, span: Span) -> None:
+        """Leave the number at ``span`` of the text as it came, which cannot be replaced, as it is."""
+        self._settled = False
+        self.keep_text(span)
+
+    def keep_text(self, span: Span) -> None:
         """Leave the number at ``span`` of the text as it came as it is."""
         first, last = self._tokens(span)
-        closed = self._meant[-1].stop if self._meant else 0
-        self._locked[closed : last + 1] = [True] * (last + 1 - closed)
-        self._meant.append(range(first, last + 1))
+        self._settled = self._settled and first >= self._ended()
+        self.keep(range(first - self.shift, last + 1 - self.shift))
+        self._close(last)
 
-    def entries(self) -> tuple[list[int], list[int], list[float]]:
-        """Return positions, tokens and probabilities of the soft targets at trained positions."""
-        positions: list[int] = []
-        token_ids: list[int] = []
-        probabilities: list[float] = []
-        for place, target in self._soft.items():
-            if self._trained[self.sources[place]]:
-                positions += [place] * len(target)
-                token_ids += target
-                probabilities += target.values()
-        return positions, token_ids, probabilities
+    def replace(self, window: Window, path: SoftPath) -> tuple[int, int]:
+        """Do so, and keep the places of the text."""
+        start, old, new = window.start + self.shift, window.stop + self.shift, path.token_ids[:-1]
+        changed, same = super().replace(window, path)
+        self._locked[changed : old - len(new) + (same - start)] = [False] * (same - changed)
+        lengths = [*map(len, self._encoder.pieces(new))]
+        self._now[start : old + 1] = accumulate(lengths, initial=self._now[old] - sum(lengths))
+        self._closed = start
+        return changed, same
 
-    def meant(self) -> list[bool]:
-        """Return which tokens belong to the numbers that were put."""
-        inside = [False] * len(self.ids)
-        for places in self._meant:
-            inside[places.start : places.stop] = [True] * len(places)
-        return inside
+    def _ended(self) -> int:
+        """Return the token that ends the last number that was replaced."""
+        return -1 if self._last is None else self._last[0] + len(self._last[1]) - 1
 
     def _path(
-        self, window: Window, answers: Callable[[], AnswerDistribution], rng: np.random.Generator | None, span: Span
+        self,
+        window: Window,
+        trie: TokenTrie,
+        answers: Callable[[], AnswerDistribution],
+        rng: np.random.Generator | None,
+        span: Span,
     ) -> SoftPath | None:
         """Return the drawn path, or that of the label; None if it would change what was softened before."""
         if rng is not None:
-            path = window.trie.draw(rng)
+            path = trie.draw(rng)
         else:
             try:
-                path = window.trie.path(window.original)
+                path = trie.path(_original(window))
             except ValueError:
                 label = self.original_text(span)
                 raise ValueError(
@@ -145,35 +232,16 @@ class Draft:
         split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
         return None if split is not None and softened > split else path
 
-    def _replace(self, window: Window, path: SoftPath, first: int, last: int) -> None:
-        """Put the tokens of a path in place of those of the window, in which the number has tokens ``first`` to ``last``."""
-        start, stop, new = window.start, window.stop, path.token_ids[:-1]
-        own = window.original[:-1]
-        left, most = 0, min(first - start, len(new))
-        while left < most and new[left] == own[left]:
-            left += 1
-        right, most = 0, min(stop - 1 - last, len(new) - left)
-        while right < most and new[-1 - right] == own[-1 - right]:
-            right += 1
-        source, count = self.sources[first], len(new) - left - right
-        self.sources[start + left : stop - right] = [source] * count
-        self._locked[start + left : stop - right] = [False] * count
-        self.ids[start:stop] = new
-        lengths = [*map(len, self._encoder.pieces(new))]
-        self._now[start : stop + 1] = accumulate(lengths, initial=self._now[stop] - sum(lengths))
-        self._closed = start
-        if self._last is not None and start < self._last[0] + len(self._last[1]):
-            old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
-            if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
-                self._spread(changed, self._last)
-        for place, target in enumerate(path.targets, start):
-            if len(target) > 1 and place < len(self.ids):
-                self._soft.setdefault(place, target)
-        self._last = start, path.token_ids, window.trie
-
-    def _spread(self, changed: tuple[int, dict[int, float]], last: tuple[int, list[int], TokenTrie]) -> None:
-        """Wherever the number before may end, let the target at a place follow instead of the token that stood there."""
-        (place, target), (start, tokens, trie) = changed, last
+    def _spread(self, window: Window, path: SoftPath) -> None:
+        """Wherever the number before may end, let what follows be the target of the first place that changes, not its token."""
+        if self._last is None or window.start >= self._last[0] + len(self._last[1]):
+            return
+        start, tokens, trie = self._last
+        old_and_new = enumerate(zip(_original(window), path.targets, strict=False), window.start)
+        changed = next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None)
+        if changed is None:
+            return
+        place, target = changed
         tail = tokens[place - start :]  # what follows the number before, from the place on
         for end, options in self._soft.items() if tail else ():
             if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:
@@ -182,7 +250,16 @@ class Draft:
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
 
+    def _close(self, last: int) -> None:
+        """Lock all tokens up to the last of a number."""
+        self._locked[self._open : last + 1] = [True] * (last + 1 - self._open)
+        self._open = last + 1
+
     def _tokens(self, span: Span) -> tuple[int, int]:
         """Return the first and the last token that hold characters of ``span``, which lies after the numbers before."""
         first = bisect_right(self._now, span[0], self._closed) - 1
         return first, bisect_left(self._now, span[1], first) - 1
+
+
+def _original(window: Window) -> tuple[int, ...]:
+    return (*window.context.tokens, window.context.ender)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -15,7 +17,7 @@ from numerate.formats import NumberFormat, as_format
 from numerate.formats.patterns import NUMBER, Span, find_spans
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
-from numerate.targets.draft import Draft
+from numerate.targets.draft import Draft, Number, ReadDraft
 from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import Encoder, trim
@@ -114,6 +116,7 @@ class SoftNumbers:
             )
         self._pattern = self.format.pattern if self._parts is None else self._parts
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
+        self._rows: dict[bytes, list[Number]] = {}  # the numbers of rows that were drawn before
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
 
@@ -138,30 +141,9 @@ class SoftNumbers:
                 f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."
             )
         ids, trained, docs = self._tokens(row)
-        draft = Draft(ids, trained, self._encoder)
-        spans = self._spans(row, draft, docs)
-        if not spans and self.where == "answer" and any(trained):
-            self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.")
-        texts = [*map(draft.original_text, spans)]
-        for span, original, label in zip(spans, texts, self._labels(row, texts), strict=True):
-            key = f"{type(label).__name__} {label!r}{self._own(original)}"
-            answers = partial(self._distribution, label, key, original)
-            self.seen += 1
-            if self.column is None and label is None:
-                draft.keep(span)
-                self._leave(f"the number {original!r} in {draft.shown()} stays as it is: it is not written in {self.format!r}.")
-                continue
-            if key not in self._only:
-                trim(self._only)
-                found = answers().texts
-                self._only[key] = found[0] if len(found) == 1 else None
-            if self._only[key] == original:
-                draft.keep(span)
-            elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
-                self._leave(
-                    f"the number {original!r} in {draft.shown()} stays as it is: the tokenizer does not reproduce the tokens of "
-                    "the row, or the row ends with the number (see end_token)."
-                )
+        drawing = None if path == "fixed" else rng
+        name = self._name(row, ids, trained, docs)
+        draft = self._redrawn(name, ids, trained, drawing) or self._drawn(name, row, ids, trained, docs, drawing)
         if self.sequence == "labels":
             out = rebuilt_labels(row, draft.ids, draft.sources)
         else:
@@ -173,20 +155,81 @@ class SoftNumbers:
             out |= dict(zip(SOFT_FIELDS, draft.entries(), strict=True))
         if self.mask:
             given = out.get("position_weights")
-            meant = draft.meant()
+            meant = draft.meant(self._encoder)
             weights = map(float, meant if given is None else given)
             out["position_weights"] = [w if inside else 0.0 for w, inside in zip(weights, meant, strict=True)]
         return out
 
+    def _drawn(
+        self,
+        name: bytes,
+        row: Mapping[str, Any],
+        ids: list[int],
+        trained: list[bool],
+        docs: list[int],
+        rng: np.random.Generator | None,
+    ) -> Draft:
+        """Return a row with its numbers drawn, and keep where they are."""
+        draft = ReadDraft(ids, trained, self._encoder)
+        spans = self._spans(row, draft, docs)
+        if not spans and self.where == "answer" and any(trained):
+            self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.", 4)
+        texts = [*map(draft.original_text, spans)]
+        for span, original, label in zip(spans, texts, self._labels(row, texts), strict=True):
+            key = f"{type(label).__name__} {label!r}{self._own(original)}"
+            answers = partial(self._distribution, label, key, original)
+            self.seen += 1
+            if self.column is None and label is None:
+                draft.leave(span)
+                self._leave(f"the number {original!r} in {draft.shown()} stays as it is: it is not written in {self.format!r}.")
+                continue
+            if key not in self._only:
+                trim(self._only)
+                found = answers().texts
+                self._only[key] = found[0] if len(found) == 1 else None
+            if self._only[key] == original:
+                draft.keep_text(span)
+            elif not draft.put(span, answers, key, self.end_token, rng):
+                self._leave(
+                    f"the number {original!r} in {draft.shown()} stays as it is: the tokenizer does not reproduce the tokens of "
+                    "the row, or the row ends with the number (see end_token)."
+                )
+        if draft.numbers is not None:
+            trim(self._rows)
+            self._rows[name] = draft.numbers
+        return draft
+
+    def _redrawn(self, name: bytes, ids: list[int], trained: list[bool], rng: np.random.Generator | None) -> Draft | None:
+        """Return a row that was drawn before with its numbers drawn anew; None if it has to be read."""
+        if rng is None or (numbers := self._rows.get(name)) is None:
+            return None
+        tries = [None if isinstance(number, range) else self._encoder.trie(number.context) for number in numbers]
+        draft = Draft(ids, trained)
+        for number, trie in zip(numbers, tries, strict=True):
+            if isinstance(number, range):
+                draft.keep(number)
+            elif trie is None:  # dropped
+                return None
+            else:
+                draft.replace(number, trie.draw(rng))
+        self.seen += len(numbers)
+        return draft
+
+    def _name(self, row: Mapping[str, Any], ids: list[int], trained: list[bool], docs: list[int]) -> bytes:
+        """Return a digest of all that says where a row has numbers and what they are; equal rows of a dataset may be others."""
+        given = [row.get(name) for name in (self.column, self.spans if self.where == "marked" else None) if name is not None]
+        packed = docs if docs and docs[-1] != docs[0] else None  # they ascend
+        return blake2b(pickle.dumps((ids, bytes(trained), packed, given)), digest_size=16).digest()
+
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the trained text of a row, in which spans of ``unit="characters"`` count; a special token is one character."""
         ids, trained, _ = self._tokens(row)
-        return Draft(ids, trained, self._encoder).trained_text()
+        return ReadDraft(ids, trained, self._encoder).trained_text()
 
     def numbers(self, row: Mapping[str, Any]) -> list[str]:
         """Return the numbers of a row that are meant, in ordinary notation; nothing is drawn or counted."""
         ids, trained, docs = self._tokens(row)
-        draft = Draft(ids, trained, self._encoder)
+        draft = ReadDraft(ids, trained, self._encoder)
         read = (self._read(draft.original_text(span)) for span in self._spans(row, draft, docs))
         return [number for number in read if number is not None]
 
@@ -197,7 +240,7 @@ class SoftNumbers:
             return ids, [token_id != IGNORE_INDEX for token_id in ids], [0] * len(ids)
         return ids, trained_tokens(row, ids), documents(row, len(ids))
 
-    def _spans(self, row: Mapping[str, Any], draft: Draft, docs: list[int]) -> list[Span]:
+    def _spans(self, row: Mapping[str, Any], draft: ReadDraft, docs: list[int]) -> list[Span]:
         """Return where the numbers that are meant stand in the text of the row."""
         if self.where == "marked":
             return self._marked(row, draft)
@@ -213,7 +256,7 @@ class SoftNumbers:
             return [spans[-1] for _, spans in sorted(found.items())]
         return [span for _, spans in sorted(found.items()) for span in spans]
 
-    def _marked(self, row: Mapping[str, Any], draft: Draft) -> list[Span]:
+    def _marked(self, row: Mapping[str, Any], draft: ReadDraft) -> list[Span]:
         if row.get(self.spans) is None:
             raise ValueError(
                 f"the row has no column {self.spans!r}: expected a list of (start, end) for where='marked'; name it in spans."
@@ -284,7 +327,7 @@ class SoftNumbers:
                 f"strict=True, and {problem} Expected tokens in whose place other numbers can stand: a token must not hold "
                 "digits of two numbers; use hard labels, or a tokenizer that splits digits from what is beside them."
             )
-        self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.", 4)
+        self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.", 5)
 
     def _warn(self, kind: str, message: str, level: int = 3) -> None:
         if kind not in self._warned:
@@ -292,4 +335,4 @@ class SoftNumbers:
             warnings.warn(f"SoftNumbers: {message}", stacklevel=level)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_only": {}}
+        return {**self.__dict__, "_only": {}, "_rows": {}}

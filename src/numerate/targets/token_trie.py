@@ -80,13 +80,13 @@ class TokenTrie:
         self._cumulative = self.probabilities.cumsum()
         columns = [*zip_longest(*ordered, fillvalue=-1)]
         self._tokens = np.array(columns, dtype=np.int32).T.copy()  # [N, longest]
-        self._forks, self._options, self._masses, self._edges = self._branches()
+        self._forks, self._options, self._shares, self._edges = self._branches()
         self._targets: dict[int, dict[int, float]] = {}
 
     def _branches(self) -> tuple[Ints, Ints, Floats, list[int]]:
         """Return the fork of each sequence at each place ``[N, longest]``, -1 where the token is certain; and all their options.
 
-        The options of fork f are the tokens and masses ``edges[f]`` to ``edges[f + 1]``.
+        The options of fork f are the tokens and probabilities ``edges[f]`` to ``edges[f + 1]``.
         """
         differs = np.ones_like(self._tokens, dtype=bool)  # [N, longest], whether the tokens up to a place are not those before
         np.logical_or.accumulate(self._tokens[1:] != self._tokens[:-1], axis=1, out=differs[1:])
@@ -105,7 +105,12 @@ class TokenTrie:
                 masses.append(np.add.reduceat(self.probabilities, starts)[kept])
                 edges += (counts[forked].cumsum() + edges[-1]).tolist()
             begun = new
-        return forks.astype(np.min_scalar_type(-len(edges))), np.concatenate(options), np.concatenate(masses), edges
+        shares = np.concatenate(masses)
+        starts, counts = np.array(edges[:-1], dtype=np.intp), np.diff(edges)
+        for count in np.unique(counts):  # together, as the sum of each alone is slow
+            of_fork = starts[counts == count, None] + np.arange(count)  # [F, count]
+            shares[of_fork] /= shares[of_fork].sum(axis=1, keepdims=True)
+        return forks.astype(np.min_scalar_type(-len(edges))), np.concatenate(options), shares, edges
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
@@ -135,9 +140,8 @@ class TokenTrie:
 
     def _target(self, fork: int) -> dict[int, float]:
         if (known := self._targets.get(fork)) is None:
-            options = slice(*self._edges[fork : fork + 2])
-            masses = self._masses[options]
-            pairs = zip(self._options[options].tolist(), (masses / masses.sum()).tolist(), strict=True)
+            options = slice(self._edges[fork], self._edges[fork + 1])
+            pairs = zip(self._options[options].tolist(), self._shares[options].tolist(), strict=True)
             known = self._targets[fork] = dict(pairs)
         return known
 
@@ -148,6 +152,10 @@ class TokenTrie:
             return None
         found = np.flatnonzero((self._tokens == [*token_ids, *[-1] * (width - len(token_ids))]).all(axis=1))
         return int(found[0]) if len(found) else None
+
+    def starts_with(self, token_ids: tuple[int, ...]) -> bool:
+        """Return whether all sequences begin with these tokens."""
+        return all(self._tokens[index, : len(token_ids)].tolist() == [*token_ids] for index in (0, -1))  # they are sorted
 
     def draw(self, rng: np.random.Generator) -> SoftPath:
         """Draw a sequence, and return it with the targets along it."""

@@ -43,6 +43,10 @@ def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> list[bool]:
         if name != "labels":
             trained = [a and bool(b) for a, b in zip(trained, values, strict=True)] if not all(values) else trained
             continue
+        ignored = values.count(IGNORE_INDEX)
+        trained = [False] * ignored + [True] * (len(values) - ignored)
+        if values[ignored:] == ids[ignored:] and values[:ignored] == [IGNORE_INDEX] * ignored:
+            continue  # as most rows are: a question, and an answer
         trained = [label != IGNORE_INDEX for label in values]
         if [*compress(values, trained)] != [*compress(ids, trained)]:
             pairs = zip(values, ids, strict=True)
@@ -81,8 +85,11 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
     length, out = len(trained), dict(row)
     out["input_ids"] = _like(row["input_ids"], ids)
     if row.get("labels") is not None:
-        kept = map(trained.__getitem__, sources)
-        labels = [token_id if is_trained else IGNORE_INDEX for token_id, is_trained in zip(ids, kept, strict=True)]
+        ignored = trained.index(True) if True in trained else length
+        labels = [IGNORE_INDEX] * ignored + ids[ignored:]  # what comes first is not replaced
+        if not all(trained[ignored:]):
+            kept = map(trained.__getitem__, sources)
+            labels = [token_id if is_trained else IGNORE_INDEX for token_id, is_trained in zip(ids, kept, strict=True)]
         out["labels"] = _like(row["labels"], labels)
     _follow(out, sources, length, (name for name in row if name not in ("input_ids", "labels", "position_ids")))
     if row.get("position_ids") is not None:
@@ -124,9 +131,11 @@ def rebuilt_labels(row: Mapping[str, Any], ids: list[int], sources: list[int]) -
 def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterable[str]) -> None:
     """Let columns with ``length`` entries, one for each token, follow to the tokens of ``sources``."""
     for name in names:
+        if not name.endswith(ENDINGS):
+            continue
         value = out.get(name)
         listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
-        if listed and name.endswith(ENDINGS) and len(value) == length:  # type: ignore[arg-type]
+        if listed and len(value) == length:  # type: ignore[arg-type]
             arrays = isinstance(value, torch.Tensor | np.ndarray)
             out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]  # type: ignore[index]
 

@@ -30,14 +30,31 @@ class Pieces(dict[int, str]):
         return BARRIER
 
 
+class Context(NamedTuple):
+    """All that the paths through a window depend on; equal contexts share them."""
+
+    key: str  # equal for equal distributions of the number
+    tokens: tuple[int, ...]  # the row's own
+    begin: int  # characters of the text at which the number begins
+    end: int
+    ender: int  # the token that follows
+    kept: int  # tokens at the start that have to stay
+    tail: int  # at the end
+
+
 class Window(NamedTuple):
-    """A stretch of a row that is replaced: tokens ``start`` to ``stop``, and the paths through it, with what follows."""
+    """A stretch of a row, tokens ``start`` to ``stop``, that is replaced with the number in its tokens ``first`` to ``last``."""
 
     start: int
     stop: int
-    trie: TokenTrie
-    original: tuple[int, ...]  # the row's own tokens, and the one that follows
-    before: int  # characters before the number
+    first: int
+    last: int
+    context: Context
+    lowest: int  # the window would be the same with other tokens before this one
+
+    def moved(self, by: int) -> Window:
+        """Return the window of a row that got longer before it."""
+        return Window(self.start + by, self.stop + by, self.first + by, self.last + by, self.context, self.lowest + by)
 
 
 class Encoder:
@@ -60,7 +77,7 @@ class Encoder:
         self._as_targets = targets and hasattr(tokenizer, "spm_target")
         self._pieces = Pieces({token_id: text for text, token_id in known_texts(tokenizer)})
         self._known: dict[str, tuple[int, ...]] = {}
-        self._tries: dict[Any, TokenTrie | None] = {}
+        self._tries: dict[Context, TokenTrie | None] = {}
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Return the text of each token; ``BARRIER`` for a special one."""
@@ -84,10 +101,10 @@ class Encoder:
         length: int,
         locked: Sequence[bool],
         answers: Callable[[], AnswerDistribution],
-        key: Any,
+        key: str,
         end_token: int | None,
-    ) -> Window | None:
-        """Return a window in which every answer can stand for a number of a row.
+    ) -> tuple[Window, TokenTrie] | None:
+        """Return a window in which every answer can stand for a number of a row, and the paths through it.
 
         Args:
             ids: the tokens of the row.
@@ -102,7 +119,9 @@ class Encoder:
         first, last = tokens
         if True in locked[first : last + 1]:
             return None
+        lowest = first
         for start, stop in self._bounds(ids, first, last + 1, locked):
+            lowest = min(lowest, start)
             ender = ids[stop] if stop < len(ids) else end_token
             if ender is None:
                 continue
@@ -111,17 +130,18 @@ class Encoder:
                 kept -= 1
             while after < stop and not locked[after]:
                 after += 1
-            own, begin = (*ids[start:stop],), offset + len(self.text(ids[start:first]))
-            end = begin + length
-            name = (key, own, begin, end, ender, kept - start, stop - after)
-            if name not in self._tries:
+            begin = offset + len(self.text(ids[start:first]))
+            context = Context(key, (*ids[start:stop],), begin, begin + length, ender, kept - start, stop - after)
+            if context not in self._tries:
                 trim(self._tries)
-                text = self.text(own)
-                parts = text[:begin], text[begin:end], text[end:]
-                self._tries[name] = self._trie(own, ender, *parts, kept - start, stop - after, answers())
-            if (trie := self._tries[name]) is not None:
-                return Window(start, stop, trie, (*own, ender), begin)
+                self._tries[context] = self._made(context, answers())
+            if (trie := self._tries[context]) is not None:
+                return Window(start, stop, first, last, context, lowest), trie
         return None
+
+    def trie(self, context: Context) -> TokenTrie | None:
+        """Return the paths through a window that was found before; None if they were dropped since."""
+        return self._tries.get(context)
 
     def _bounds(self, ids: Sequence[int], first: int, after: int, locked: Sequence[bool]) -> Iterator[tuple[int, int]]:
         """Yield windows around the tokens ``first`` to ``after``, from narrow to wide, without special tokens.
@@ -144,39 +164,32 @@ class Encoder:
                         tried.add((start, stop))
                         yield start, stop
 
-    def _trie(
-        self,
-        own: tuple[int, ...],
-        ender: int,
-        before: str,
-        middle: str,
-        after: str,
-        kept: int,
-        tail: int,
-        answers: AnswerDistribution,
-    ) -> TokenTrie | None:
+    def _made(self, context: Context, answers: AnswerDistribution) -> TokenTrie | None:
         """Return the paths of all answers through a window; None if the window does not fit."""
+        own, kept, tail = context.tokens, context.kept, context.tail
+        text = self.text(own)
+        before, after = text[: context.begin], text[context.end :]
         for prefix, cut in ("", 0), ("", 1), (_ANCHOR, 0):
             if cut and not before.startswith(" "):
                 continue  # a tokenizer that puts a space before every text puts one there itself
-            if self._one(prefix, before + middle + after, cut) != own:
+            if self._one(prefix, text, cut) != own:
                 continue
-            texts = [f"{before}{text}{after}" for text in answers.texts]
-            encoded = self._encoded([prefix + text[cut:] for text in texts])
+            texts = [f"{before}{answer}{after}" for answer in answers.texts]
+            encoded = self._encoded([prefix + whole[cut:] for whole in texts])
             lead = self._encoded([prefix])[0] if prefix else ()
             if any(ids[: len(lead)] != lead for ids in encoded):
                 continue
             members = [ids[len(lead) :] for ids in encoded]
             fits = all(
-                self.text(ids) == text
+                self.text(ids) == whole
                 and ids[:kept] == own[:kept]
                 and ids[len(ids) - tail :] == own[len(own) - tail :]
                 and len(ids) >= kept + tail
-                for ids, text in zip(members, texts, strict=True)
+                for ids, whole in zip(members, texts, strict=True)
             )
             if fits:
                 try:
-                    return TokenTrie([(*ids, ender) for ids in members], answers.probabilities)
+                    return TokenTrie([(*ids, context.ender) for ids in members], answers.probabilities)
                 except ValueError:  # what follows looks like more of the number
                     return None
         return None
