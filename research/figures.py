@@ -53,13 +53,20 @@ _STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 def errors_figure(files: Sequence[Path]) -> Any:
     """Draw the typical errors of every loss and decision, of pools, and of gradient boosting: 1,000 rows first, then 10,000."""
+    lines = sum(file.suffix == ".xz" for file in files)
+    drawn, axis = plt.subplots(figsize=(10.5, 0.5 * lines + 2.4), layout="constrained")
+    _draw_errors(axis, files, _STYLES)
+    drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, columnspacing=1.2)
+    return drawn
+
+
+def _draw_errors(axis: Any, files: Sequence[Path], styles: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
     pools = {file.name.removesuffix("_pools.csv"): file for file in files if file.suffix == ".csv"}
     every = sorted((tables.read(file) for file in files if file.suffix == ".xz"), key=lambda kept: kept.rows == "10,000")
-    drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
     axis.axvline(100, color="#cccccc", linewidth=1, zorder=0)
     places = {kept.name: len(every) - at for at, kept in enumerate(every)}
     bases = {kept.name: kept.typical((BASELINE, GREEDY)) for kept in every}
-    for name, decision, style in _STYLES:
+    for name, decision, style in styles:
         points = []
         for kept in every:
             losses = {"cross-entropy": [BASELINE], "soft labels": [OURS]}.get(name, [label for label, _ in kept.published])
@@ -78,13 +85,11 @@ def errors_figure(files: Sequence[Path]) -> Any:
         for kept in every
         if "boosting" in kept.baselines
     ]
-    axis.scatter(*zip(*boosted, strict=True), label="gradient boosting", marker="|", s=320, color="black", zorder=0)
+    axis.scatter(*zip(*boosted, strict=True), label="gradient boosting", marker="|", s=320, color="black", zorder=1)
     axis.set_yticks([places[kept.name] for kept in every], [kept.title for kept in every])
     axis.set_ylim(0.4, len(every) + 0.6)
     axis.set_xlabel("cross-entropy with greedy answers = 100")
     _plain(axis)
-    drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1.2)
-    return drawn
 
 
 # Scores of every run: a panel for each comparison, a line for each loss, a point for each seed
@@ -198,7 +203,13 @@ def _millions(count: int) -> str:
 
 def sizes_figure(files: Sequence[Path]) -> Any:
     """Draw typical errors relative to cross-entropy with greedy answers, by the size of the model."""
-    drawn, axes = plt.subplots(1, len(files), figsize=(5.0 * len(files), 4.6), layout="constrained", sharey=True, squeeze=False)
+    drawn = plt.figure(figsize=(5.0 * len(files), 4.6), layout="constrained")
+    _draw_sizes(drawn, files)
+    return drawn
+
+
+def _draw_sizes(drawn: Any, files: Sequence[Path]) -> None:
+    axes = drawn.subplots(1, len(files), sharey=True, squeeze=False)
     for axis, file in zip(axes[0], files, strict=True):
         every = sorted(scores.read(file), key=lambda kept: SIZES[kept.model])
         axis.axhline(100, color="#555555", linewidth=1, linestyle=":")
@@ -216,6 +227,23 @@ def sizes_figure(files: Sequence[Path]) -> Any:
         _plain(axis, "top", "right")
     axes[0][0].set_ylabel("cross-entropy, greedy = 100")
     drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+
+
+# Both, on 1,000 rows
+
+
+def gains_figure(files: Sequence[Path]) -> Any:
+    """Draw what pre-trained models gain by size, and below it what a small model gains on each table, alone and in a pool."""
+    pretrained = [file for file in files if file.name.startswith("sizes_")]
+    drawn = plt.figure(figsize=(12, 8.4), layout="constrained")
+    above, below = drawn.subfigures(2, 1, height_ratios=(5, 4))
+    _draw_sizes(above, pretrained)
+    above.suptitle("Pre-trained models of 135 M to 1.5 B parameters, fine-tuned", fontsize=13)
+    axis = below.subplots()
+    chosen = [("cross-entropy", GREEDY), ("soft labels", "median")]
+    _draw_errors(axis, [file for file in files if file not in pretrained], [style for style in _STYLES if style[:2] in chosen])
+    below.suptitle("A model of 0.6 M parameters from scratch, eight seeds", fontsize=13)
+    below.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return drawn
 
 
@@ -322,6 +350,17 @@ FIGURES = {
         ("sizes_diamonds_scores.csv.xz", "sizes_esol_scores.csv.xz", "sizes_births_scores.csv.xz"),
         sizes_figure,
         title="Pre-trained models fine-tuned on 1,000 rows: mean absolute error, lower is better",
+    ),
+    "gains": Figure(
+        "docs/images/gains.png",
+        (
+            *(f"sizes_{name}_scores.csv.xz" for name in ("diamonds", "esol", "births")),
+            "diamonds_soft.csv.xz",
+            *(f"tables_{name}.csv.xz" for name in ("births", "flights", "rodents", "storms", "demand")),
+            "pools_*_pools.csv",
+        ),
+        gains_figure,
+        title="Trained on 1,000 rows: mean absolute error, lower is better",
     ),
     "sums": Figure("research/images/sums.png", ("sums_curves.csv",), curves_figure),
     "sums_tokens": Figure("research/images/sums_tokens.png", ("sums_tokens_curves.csv",), curves_figure),
