@@ -273,7 +273,7 @@ def test_a_stack_counts_members() -> None:
         ({"loss": "scalar_head", "keep_model": False}, "1", "members=3 is not supported for loss='scalar_head'"),
         ({"decide": ()}, "1", "members=3 has no decide, and greedy answers cannot be pooled: expected a rule"),
         ({}, "2", "members=3 is trained by one process, and 2 are launched"),
-        ({"task": "grounding", "task_settings": {}, "model": "tiny-vlm", "decide": ()}, "1", "a box of four numbers"),
+        ({"task": "grounding", "task_settings": {}, "model": "tiny-vlm", "decide": ()}, "1", "members=3 .* a box of four"),
     ],
 )
 def test_members_that_cannot_be_are_refused_before_anything_is_loaded(
