@@ -61,8 +61,8 @@ def _check_members(config: RunConfig, task: Task) -> None:
     if not config.decide:
         if task.answer_is != "one number" and not task.ends_in_number:
             raise ValueError(
-                f"{where} is not supported: an answer of the task {task.name!r} is {task.answer_is}, and a pool decides one number. "
-                "Expected members=1, or answers that are plain numbers: a table with --target, or a task such as arithmetic."
+                f"{where} is not supported: an answer of the task {task.name!r} is {task.answer_is}, and a pool decides one "
+                "number. Expected members=1, or answers that are plain numbers: a table with --target, or the task arithmetic."
             )
         raise ValueError(
             f"{where} has no decide, and greedy answers cannot be pooled: expected a rule that decides from the pool, such as "
