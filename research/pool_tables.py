@@ -2,6 +2,7 @@
 
     python research/pool_tables.py sizes tables     # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
     python research/pool_tables.py baselines        # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
+    python research/pool_tables.py published        # the pool of eight on clocks against every loss of part 6 with its best decision
     python research/pool_tables.py weights          # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
     python research/pool_tables.py cheaper          # checkpoints of a cyclic schedule, dropout left on, and students
     python research/pool_tables.py disagreement     # which score tells rows unlike those of the training
@@ -24,6 +25,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import scores
 from keep import SCORES
 from tables import number, signed
 
@@ -42,6 +44,7 @@ PARTS = {  # comparisons, the metric, and whether more is better
         False,
     ),
     "exact": (["pools_sums", "pools_products", "pools_words"], "exact", True),
+    "molecules": (["molecules_esol", "molecules_lipophilicity"], "absolute_error", False),
     "clocks": (["pools_clocks"], "clock_accuracy", True),
     "boxes": (["pools_boxes"], "acc_50", True),
 }
@@ -107,7 +110,7 @@ def sizes_table(folder: Path, part: str) -> Iterator[str]:
         for model, label, decision in table[["model", "label", "decision"]].drop_duplicates().itertuples(index=False, name=None):
             chosen = {"model": model, "label": label, "decision": decision}
             own = {int(size): by_draw(table, metric, members=size, **chosen) for size in sorted(table["members"].unique())}
-            lines[name.removeprefix("pools_"), model, label, decision] = {size: found for size, found in own.items() if found}
+            lines[name.removeprefix("pools_").removeprefix("molecules_"), model, label, decision] = {size: found for size, found in own.items() if found}
     lines = {key: own for key, own in lines.items() if len(own) > 1}
     if not lines:
         return
@@ -146,6 +149,26 @@ def baselines_table(folder: Path) -> Iterator[str]:
             for other in columns
         ]
         yield row(name, number(mean(ours)), *cells)
+
+
+def published_table(folder: Path) -> Iterator[str]:
+    """Yield a table of the pool of eight on clocks, the mode, against one model of each loss on the same pictures."""
+    file, metric = folder / "clocks_10000_scores.csv.xz", "clock_accuracy"
+    if (table := read("pools_clocks", folder)) is None or not file.is_file():
+        return
+    table = table[table["split"] == "interpolate"]
+    pool = by_draw(table, metric, members=8, decision="mode")
+    found = {"`ce`, greedy, the first member": by_draw(table, metric, members=1, decision="greedy")}
+    for kept in scores.read(file):
+        for label in kept.labels:
+            for rule in dict.fromkeys(("greedy", kept.best(label, "interpolate", metric)[1])):
+                exact = kept.scores[label, rule, "interpolate", metric].mean(1)
+                found[f"`{label}`, {rule}"] = dict(enumerate(exact.tolist()))
+    p = compared({name: (pool, theirs) for name, theirs in found.items()})
+    yield from head("against", "exact times", "pool of 8, mode", "difference")
+    for name, theirs in found.items():
+        exact = shown(mean(theirs), share=True), shown(mean(pool), share=True)
+        yield row(name, *exact, change(pool, theirs, p.get(name), share=True))
 
 
 def _others(table: str, folder: Path) -> dict[str, Mapping[int, float]]:
@@ -251,6 +274,7 @@ def row(*cells: str) -> str:
 
 _TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "baselines": baselines_table,
+    "published": published_table,
     "weights": weights_table,
     "cheaper": cheaper_table,
     "disagreement": disagreement_table,

@@ -62,15 +62,15 @@ class Kept:
         """Return the splits that have a metric."""
         return [*dict.fromkeys(split for _, _, split, found in self.scores if found == name)]
 
-    def decisions(self, split: str, name: str) -> list[str]:
-        """Return the decisions that all losses have, greedy first."""
+    def decisions(self, split: str, name: str, *labels: str) -> list[str]:
+        """Return the decisions that these losses have, greedy first; default: that all have."""
         rules = dict.fromkeys(rule for _, rule, *key in self.scores if key == [split, name])
-        return [rule for rule in rules if all((label, rule, split, name) in self.scores for label in self.labels)]
+        return [rule for rule in rules if all((label, rule, split, name) in self.scores for label in labels or self.labels)]
 
     def best(self, label: str, split: str, name: str) -> Way:
         """Return a loss with the decision that scores best on the test examples themselves."""
         sign = 1 if measure(name).higher_is_better else -1
-        rules = self.decisions(split, name)
+        rules = self.decisions(split, name, label)
         return label, max(rules, key=lambda rule: sign * summary(measure(name), self.scores[label, rule, split, name]))
 
 
@@ -89,7 +89,8 @@ def read(file: Path) -> list[Kept]:
                 for column in part.columns.difference((*ABOUT, *SETTINGS), sort=False):
                     values = part[column].to_numpy(float)
                     rule, _, name = column.rpartition(" ")  # a rule may be two words
-                    if not np.isnan(values).all() or measure(name).median:  # otherwise the split does not have it
+                    # Otherwise the split, or the loss, does not have it.
+                    if not np.isnan(values).all() or (measure(name).median and not rule):
                         scores[label, rule or GREEDY, split, name] = np.where(np.isnan(values), np.inf, values).reshape(seeds, -1)
         found.append(Kept(file.name.removesuffix("_scores.csv.xz"), str(model), settings, seeds, scores))
     return found
@@ -178,7 +179,7 @@ def against_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
     for name in given.metrics:
         about = measure(name)
         for split in given.splits or kept.splits(name):
-            others = [(given.baseline, other) for other in kept.decisions(split, name)]
+            others = [(given.baseline, other) for other in kept.decisions(split, name, given.baseline)]
             rest = [other for other in kept.labels if other not in (given.baseline, label)]
             others += [kept.best(other, split, name) for other in rest if not given.losses or other in given.losses]
             mine = kept.scores[label, rule, split, name]
