@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from accelerate.state import AcceleratorState
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import EXAMPLES, Case, Outcome
 from tests.integrations.trainers.launch import torchrun
+from tests.integrations.trainers.soft import with_fields
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -34,6 +37,7 @@ CASES = [
     Case("llama", "smmd", "tokens", padded=False),
     Case("llama", "number", "numeric", padded=False, fields="both"),
 ]
+SFT_CASES = [("number", ""), ("ntil", "both"), ("gaussian_ce", "")]
 PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"}
 FSDP2 = {"fsdp_version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "reshard_after_forward": True}
 
@@ -65,7 +69,6 @@ def ring_attention(size: int) -> Iterator[None]:
 
 
 def on_four_processes() -> dict[Any, Any]:
-    cases.allow_fsdp_on_cpu()
     found = {}
     for size in (2, 4):
         AcceleratorState._reset_state(True)
@@ -80,10 +83,44 @@ def on_four_processes() -> dict[Any, Any]:
     return found
 
 
+def sft_step(
+    loss: str, fields: str, folder: Path, attention: Any = nullcontext, **settings: Any
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Return the gradients and logs of a step of TRL's SFTTrainer, whose evaluations are not cut."""
+    from datasets import Dataset
+    from tests.integrations.test_trl import build, trainer
+
+    rows = with_fields(cases.dataset("llama", padded=False), fields)
+    data = Dataset.from_list([{name: value.tolist() for name, value in row.items()} for row in rows])
+    made, collect = trainer(folder, build(), loss, accumulation=2, data=data, **settings)
+    with attention():
+        made.train()
+    logs = next(logs for logs in made.state.log_history if "loss" in logs)
+    return collect.grads, {**logs, **made.evaluate(data)}
+
+
+def sft_on_four_processes(folder: Path) -> dict[Any, Any]:
+    found = {}
+    settings: dict[str, Any] = {"fsdp": "full_shard", "fsdp_config": FSDP2, "per_device_train_batch_size": EXAMPLES // 4}
+    settings["per_device_eval_batch_size"] = EXAMPLES // 2
+    for case in SFT_CASES:
+        AcceleratorState._reset_state(True)
+        config = ParallelismConfig(cp_size=2, dp_shard_size=2)
+        found[case] = sft_step(*case, folder, partial(ring_attention, 2), parallelism_config=config, **settings)
+    return found
+
+
 @pytest.mark.launch
 def test_context_parallelism(tmp_path: Path) -> None:
     torchrun(__file__, tmp_path / "found.pt", processes=4)
-    found = {key: Outcome(**outcome) for key, outcome in torch.load(tmp_path / "found.pt").items()}
+    outcomes, of_sft = torch.load(tmp_path / "found.pt")
+    for case, (grads, logs) in of_sft.items():
+        expected_grads, expected = sft_step(*case, tmp_path)
+        assert cases.difference(grads, expected_grads) < 1e-5, case
+        parts = {part: value for part, value in expected.items() if part.removeprefix("eval_") in PARTS}
+        # TRL's eval_loss is a mean over processes, whatever their label tokens.
+        assert {part: logs.get(part) for part in parts} == pytest.approx(parts, rel=5e-5), case
+    found = {key: Outcome(**outcome) for key, outcome in outcomes.items()}
     assert len(found) == 4 * len(CASES)
     for (name, *key), outcome in found.items():
         case = Case.parse(name)
@@ -97,7 +134,9 @@ def test_context_parallelism(tmp_path: Path) -> None:
 def main(path: str) -> None:
     gc.freeze()
     dist.init_process_group("gloo")
-    found = on_four_processes()
+    cases.allow_fsdp_on_cpu()
+    of_sft = sft_on_four_processes(Path(path).parent) if find_spec("trl") else {}
+    found = on_four_processes(), of_sft
     if dist.get_rank() == 0:
         torch.save(found, path)
     dist.barrier()

@@ -20,16 +20,10 @@ from numerate.integrations.asked import Asked
 from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
-from numerate.integrations.split_sequences import split_over
-from numerate.integrations.step import (
-    StepCounts,
-    check_gradient,
-    check_objective,
-    reads_complete_numbers,
-    without_repeats,
-)
+from numerate.integrations.split_sequences import cut_of, refuse_split, split_over, whole_labels
+from numerate.integrations.step import StepCounts, check_gradient, check_objective, without_repeats
 from numerate.integrations.trl_forward import NumericCausalLMOutput, NumericForward
-from numerate.objective import NumericObjective
+from numerate.objective import CutSequence, NumericObjective
 from numerate.targets import SoftCollator
 from numerate.targets.tokenised_rows import TokenColumn
 
@@ -65,7 +59,12 @@ class SFTAttachment(Attachment):
                 "compute_loss_func and label smoothing need the logits of a second forward pass, which this trainer does not "
                 "run: expected neither; use attach with a transformers Trainer."
             )
-        _refuse_split_sequences(objective, split_over("cp", trainer), split_over("sp", trainer))
+        refuse_split(objective, trainer, soft=False)
+        if (sp_size := split_over("sp", trainer)) > 1:
+            raise NotImplementedError(
+                f"sequence parallelism over {sp_size} processes: SFTTrainer averages the losses of their parts, and the numeric "
+                "term is divided by the counts of the step; use attach with a transformers Trainer, or context parallelism."
+            )
         self.objective = objective.to(trainer.args.device)
         self._counts: StepCounts | None = None  # of the current step
         # TRL's loss divides by the tokens of the whole step if it gets them; some vision models declare that they do not.
@@ -80,9 +79,11 @@ class SFTAttachment(Attachment):
     def _count_step(self, batches: list[Batch]) -> None:
         self._counts = self._count(batches) if batches else None
 
-    def _count(self, batches: list[Batch]) -> StepCounts:
+    def _count(self, batches: list[Batch], cut: CutSequence | None = None) -> StepCounts:
         trainer = self.trainer
         shift = not _has_virtual_tokens(trainer.model)
+        if cut is not None:
+            batches = [whole_labels(batch, cut, trainer.args.device) for batch in batches]
         return StepCounts.of(self.objective, batches, shift=shift).over(trainer.accelerator, self._copies())
 
     def _copies(self) -> int:
@@ -98,13 +99,15 @@ class SFTAttachment(Attachment):
         in_step = training and self._left > 0
         if not training:
             inputs = without_repeats(inputs, trainer.accelerator, self._copies())
-        counts = self._counts if in_step else self._count([inputs])
+        cut = cut_of(trainer, inputs, training=training)
+        # Evaluations are not cut: the processes of context parallelism compute the same.
+        self._same = self._copies() if cut is None else trainer.get_tp_size()
+        counts = self._counts if in_step else self._count([inputs], cut)
         assert counts is not None
         if has_fields(inputs):
-            _refuse_split_fields(inputs, split_over("cp", trainer))
             num_items_in_batch = self._items(inputs, counts, num_items_in_batch)
-        with_overrun = (self._logged if in_step else not training) and split_over("cp", trainer) == 1
-        self._numeric.begin(counts, inputs, with_overrun=with_overrun)
+        with_overrun = (self._logged if in_step else not training) and cut is None
+        self._numeric.begin(counts, inputs, cut, with_overrun=with_overrun)
         options = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
         result = type(trainer).compute_loss(trainer, model, without_fields(inputs), **options)
         loss, outputs = result if return_outputs else (result, None)
@@ -115,7 +118,7 @@ class SFTAttachment(Attachment):
             self._left, self._first = max(self._left - 1, 0), False
         else:
             self._evaluation.add_batch(term.out, counts, term.positions, self.objective, 0.0)
-        loss = loss + term.out.loss * (trainer.accelerator.num_processes // trainer.get_tp_size())
+        loss = loss + term.out.loss * (trainer.accelerator.num_processes // self._same)
         return (loss, outputs) if return_outputs else loss
 
     def _items(self, inputs: Batch, counts: StepCounts, num_items: Any) -> Any:
@@ -128,14 +131,12 @@ class SFTAttachment(Attachment):
             )
         if inputs.get("token_weights") is None:
             return num_items
-        # TRL multiplies by the processes only if it averages tokens over them.
-        processes = (
-            1 if trainer.args.average_tokens_across_devices else trainer.accelerator.num_processes // trainer.get_tp_size()
-        )
-        return counts.num_items / processes
+        processes = trainer.accelerator.num_processes
+        multiplied = processes // trainer.get_tp_size() if trainer.args.average_tokens_across_devices else 1  # by TRL
+        return counts.num_items * multiplied / (processes // self._same)
 
     def _evaluated(self) -> dict[str, float]:
-        parts = self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
+        parts = self._evaluation.of_set(self.trainer.accelerator, self.objective, self._same)
         return {name: value for name, value in parts.items() if name != "loss"}  # TRL's own
 
 
@@ -178,29 +179,3 @@ def _has_virtual_tokens(model: nn.Module) -> bool:
     """Return whether PEFT puts virtual tokens before the text; the last of them predicts the first label."""
     config = getattr(model, "active_peft_config", None)
     return bool(config is not None and config.is_prompt_learning and config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"))
-
-
-def _refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: int) -> None:
-    """Raise if sequences are split over processes in a way that the numeric term, which is added to TRL's loss, cannot follow."""
-    name = type(objective.numeric_loss).__name__
-    remedy = "use attach with a transformers Trainer, or data parallelism (DDP, FSDP2)"
-    if sp_size > 1:
-        raise NotImplementedError(
-            f"sequence parallelism over {sp_size} processes: SFTTrainer averages the losses of their parts, and {name} is "
-            f"divided by the counts of the step; {remedy}."
-        )
-    if cp_size > 1 and reads_complete_numbers(objective.numeric_loss):
-        raise NotImplementedError(
-            f"context parallelism over {cp_size} processes: {name} reads complete numbers, and in SFTTrainer the rows of a "
-            f"number on several processes are not exchanged; {remedy}, or a token-level loss such as SMMDLoss."
-        )
-
-
-def _refuse_split_fields(batch: Batch, cp_size: int) -> None:
-    """Raise for soft targets and weights of sequences that are split over processes: they belong to positions of the whole."""
-    if cp_size > 1 and has_fields(batch):
-        raise NotImplementedError(
-            f"context parallelism over {cp_size} processes cuts sequences, and the batch has soft targets or weights, which "
-            "belong to positions of whole sequences: expected attach with a transformers Trainer, data parallelism (DDP, FSDP2), "
-            "or a batch without these fields."
-        )

@@ -15,9 +15,12 @@ from torch import Tensor, nn
 
 from numerate.integrations.fields import Batch, aligned, fields_of
 from numerate.integrations.lazy_logits import find_head, override
+from numerate.integrations.split_sequences import fields_of_part
 from numerate.integrations.step import StepCounts
 from numerate.losses.logit_rows import divide, rest_of, wide
-from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective import CutSequence, NumericObjective, ObjectiveOutput
+from numerate.objective.batch import BatchLabels
+from numerate.objective.cut_sequence import CutNumbers, whole_batch
 from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.term import mean_mass
@@ -80,9 +83,9 @@ class NumericForward:
         if self._model.forward is self._forward:
             self._restore()
 
-    def begin(self, counts: StepCounts, batch: Batch, *, with_overrun: bool) -> None:
-        """Compute the term in the next forward pass, with the counts of its step."""
-        self.counts, self.batch, self.with_overrun, self.term = counts, batch, with_overrun, None
+    def begin(self, counts: StepCounts, batch: Batch, cut: CutSequence | None, *, with_overrun: bool) -> None:
+        """Compute the term in the next forward pass, with the counts of its step; ``cut``: how its sequences are, if they are."""
+        self.counts, self.batch, self.cut, self.with_overrun, self.term = counts, batch, cut, with_overrun, None
 
     def take(self) -> NumericTerm:
         """Return the term of the last forward pass."""
@@ -102,10 +105,20 @@ class NumericForward:
         objective, loss = self.objective, self.objective.numeric_loss
         # On the CPU, as in `fused`: the number of targets determines shapes. PEFT may have added labels of virtual tokens.
         labels, _ = aligned({name: batch.get(name) for name in ("labels", "shift_labels")}, shift=True)
-        fields = fields_of({**self.batch, "position_ids": batch.get("position_ids")}, labels, shift=True)
-        labels, soft, weights = labels.cpu(), fields.pop("soft", None), fields.pop("token_weights", None)
-        on_cpu = {name: field.cpu() for name, field in fields.items()}
-        targets = loss.targets(labels, **on_cpu, compact=True).to(hidden.device)
+        if self.cut is None:
+            fields = fields_of({**self.batch, "position_ids": batch.get("position_ids")}, labels, shift=True)
+        else:
+            fields = fields_of_part(self.batch, self.cut)
+        soft, weights = fields.pop("soft", None), fields.pop("token_weights", None)
+        labels_on_cpu, on_cpu = labels.cpu(), {name: field.cpu() for name, field in fields.items()}
+        numbers: CutNumbers | None = None
+        if self.cut is None:
+            targets = loss.targets(labels_on_cpu, **on_cpu, compact=True).to(hidden.device)
+        else:
+            whole = whole_batch(BatchLabels(labels, **fields), self.cut)
+            numbers = CutNumbers.read(loss, self.cut, whole, labels.shape[-1], hidden.device)
+            targets = numbers.targets
+        labels = labels_on_cpu
         assert targets.rows is not None
         hidden = hidden.flatten(0, -2)  # [B·T, H]
         z = self._logits(model, hidden.index_select(0, targets.rows), loss.columns)
@@ -114,7 +127,8 @@ class NumericForward:
         # A label's logit minus its log-probability is the log-sum-exp of its row.
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
         items, units = self.counts.num_items, self.counts.num_units
-        total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
+        rest = rest_of(z, lse) if loss.uses_rest else None
+        total = (loss.per_row(z, rest, targets) if numbers is None else numbers.costs(loss, z, rest)).sum()
         term = divide(total, objective.weighting.denominator(items, units))
         overrun = self._overrun(model, hidden, labels, on_cpu.get("position_ids"), log_p) if self.with_overrun else (None, None)
         if soft is not None:
