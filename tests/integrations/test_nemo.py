@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.objective.sharded import ThreadCut, Threads
 from tests.samples import BATCHES, VOCABS
 from torch import Tensor, nn
 
@@ -73,6 +74,30 @@ def test_a_step_is_the_objective_of_all_its_batches(automodel, name: str) -> Non
     assert torch.allclose(grad, expected, rtol=1e-9, atol=1e-14)
     summed = loss_fn(LOGITS, LABELS)  # as pipelines call it
     assert torch.isclose(summed / (LABELS != -100).sum(), truth, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["smmd", "number"])
+def test_sequences_that_are_cut(automodel, name: str) -> None:
+    """The sum over the processes is the loss of whole sequences, and each has its part of the gradient."""
+    objective = objective_of(name)
+    labels = F.pad(LABELS, (3, -(3 + LABELS.shape[1]) % 4), value=-100)
+    logits = torch.randn(*labels.shape, VOCAB.vocab_size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    tokens, whole, threads = int((labels != -100).sum()), logits.clone().requires_grad_(), Threads(2)
+    truth = objective(whole, labels).loss
+    (expected,) = torch.autograd.grad(truth, whole)
+
+    def part(rank: int) -> Tensor:
+        cut = ThreadCut(threads, rank, "zigzag")
+        positions = cut.positions(labels.shape[1] // 2)[rank]
+        own = logits[:, positions].requires_grad_()
+        loss = nemo.loss_of(objective, cut=cut)(logits=own, labels=labels[:, positions], num_label_tokens=tokens)
+        (grad,) = torch.autograd.grad(loss, own)
+        assert torch.allclose(grad, expected[:, positions], rtol=1e-9, atol=1e-14)
+        return loss.detach()
+
+    assert torch.isclose(sum(threads.run(part)), truth, rtol=1e-12)
+    with pytest.raises(NotImplementedError, match="noise"):
+        nemo.loss_of(NumericObjective(LOSSES["ntil"](VOCAB, noise=0.1), normalize="tokens"), cut=ThreadCut(threads, 0, "zigzag"))
 
 
 def test_a_mask_leaves_positions_out(automodel) -> None:
