@@ -80,7 +80,7 @@ def test_a_step_is_the_objective_of_all_its_batches(automodel, name: str) -> Non
 def test_sequences_that_are_cut(automodel, name: str) -> None:
     """The sum over the processes is the loss of whole sequences, and each has its part of the gradient."""
     objective = objective_of(name)
-    labels = F.pad(LABELS, (3, -(3 + LABELS.shape[1]) % 4), value=-100)
+    labels = F.pad(LABELS, (1, -(1 + LABELS.shape[1]) % 4), value=-100)  # the first border is within a number
     logits = torch.randn(*labels.shape, VOCAB.vocab_size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     tokens, whole, threads = int((labels != -100).sum()), logits.clone().requires_grad_(), Threads(2)
     truth = objective(whole, labels).loss
@@ -109,7 +109,7 @@ def test_a_mask_leaves_positions_out(automodel) -> None:
 
 def test_a_yaml_says_it_all(automodel, monkeypatch) -> None:
     tokenizer_of_model(monkeypatch)
-    made: Any = nemo.build_loss("org/model", loss="ntil", weight=0.5, settings={"alpha": 0.7}, whole_sequences=True)
+    made: Any = nemo.build_loss("org/model", numeric_loss="ntil", weight=0.5, settings={"alpha": 0.7}, whole_sequences=True)
     objective = NumericObjective(LOSSES["ntil"](VOCAB, alpha=0.7), weight=0.5, normalize="tokens")
     truth = objective(LOGITS, LABELS)
     assert torch.isclose(made(LOGITS, LABELS, num_label_tokens=int(truth.num_items)), truth.loss, rtol=1e-12)
@@ -123,7 +123,7 @@ def test_what_is_refused(automodel) -> None:
     with pytest.raises(TypeError, match="expected a NumericObjective"):
         nemo.loss_of(LOSSES["smmd"](VOCAB))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="smd"):
-        nemo.build_loss("org/model", loss="smd")
+        nemo.build_loss("org/model", numeric_loss="smd")
 
 
 def test_nemos_loader_takes_the_yaml(monkeypatch, tmp_path) -> None:

@@ -5,7 +5,7 @@ In the YAML::
     loss_fn:
       _target_: numerate.integrations.nemo.build_loss
       tokenizer: Qwen/Qwen3-0.6B
-      loss: smmd
+      numeric_loss: smmd
       weight: 0.3
 
 The loss takes logits, as ``MaskedCrossEntropy`` does, and divides by ``num_label_tokens``, the label tokens of the step.
@@ -33,7 +33,7 @@ __dir__ = public_dir(globals())
 
 def build_loss(
     tokenizer: str,
-    loss: str = "smmd",
+    numeric_loss: str = "smmd",
     weight: float = 0.3,
     settings: Mapping[str, Any] | None = None,
     *,
@@ -44,13 +44,13 @@ def build_loss(
 
     Args:
         tokenizer: name or folder of the model's tokenizer, for ``AutoTokenizer``.
-        loss: a name of ``numerate.LOSSES``.
+        numeric_loss: a name of ``numerate.LOSSES``. (NeMo calls the function itself ``loss``.)
         weight: of the numeric term.
         settings: of the loss, such as ``sigma``.
         label_smoothing: of the cross-entropy.
         whole_sequences: as for :func:`loss_of`.
     """
-    section = Section(loss, weight, "tokens", dict(settings or {}))
+    section = Section(numeric_loss, weight, "tokens", dict(settings or {}))
     from transformers import AutoTokenizer
 
     made = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
