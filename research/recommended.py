@@ -39,6 +39,7 @@ def figures() -> dict[str, str]:
         **{f"raters_median_{label}": median[label] for label in ("ce", "soft")},
         **{f"raters_crps_{label}": crps[label] for label in ("ce", "soft")},
         **{f"clocks_{rule}": clocks[rule] for rule in clocks},
+        **{f"clocks_members_{size}": _clocks_read(size) for size in (1, 8)},
         **{f"boxes_{size}_{label}": f"{boxes[size][label]} %" for size in boxes for label in ("ce", "soft")},
     }
     for name in ("sums", "products"):
@@ -62,6 +63,14 @@ def _pool_cut() -> str:
     every = [pool_tables.one_and_eight(SCORES / f"pools_{table}_pools.csv") for table in pool_tables.TABLES]
     cut = [100 * (1 - eight.mean() / one.mean()) for one, eight in every]
     return f"{min(cut):.0f} to {max(cut):.0f} %"
+
+
+def _clocks_read(members: int) -> str:
+    """Return how many clocks the mode of a pool reads, in per cent."""
+    table = pool_tables.read("pools_clocks", SCORES)
+    assert table is not None
+    exact = pool_tables.by_draw(table, "clock_accuracy", decision="mode", members=members, split=SPLIT)
+    return f"{100 * pool_tables.mean(exact):.1f}"
 
 
 def _pretrained_cut(label: str) -> str:
