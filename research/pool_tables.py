@@ -2,7 +2,7 @@
 
     python research/pool_tables.py sizes tables     # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
     python research/pool_tables.py baselines        # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
-    python research/pool_tables.py published        # the pool of eight on clocks against every loss of part 6 with its best decision
+    python research/pool_tables.py published        # the pool of eight on clocks against every loss of part 6 at its best
     python research/pool_tables.py weights          # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
     python research/pool_tables.py cheaper          # checkpoints of a cyclic schedule, dropout left on, and students
     python research/pool_tables.py disagreement     # which score tells rows unlike those of the training
@@ -110,7 +110,7 @@ def sizes_table(folder: Path, part: str) -> Iterator[str]:
         for model, label, decision in table[["model", "label", "decision"]].drop_duplicates().itertuples(index=False, name=None):
             chosen = {"model": model, "label": label, "decision": decision}
             own = {int(size): by_draw(table, metric, members=size, **chosen) for size in sorted(table["members"].unique())}
-            lines[name.removeprefix("pools_").removeprefix("molecules_"), model, label, decision] = {size: found for size, found in own.items() if found}
+            lines[name.partition("_")[2], model, label, decision] = {size: found for size, found in own.items() if found}
     lines = {key: own for key, own in lines.items() if len(own) > 1}
     if not lines:
         return

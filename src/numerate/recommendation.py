@@ -102,8 +102,8 @@ _RECOMMENDATIONS = (
         "ce",
         "mode",
         "The most probable time is right more often than the greedy one with each of five losses, in {clocks_mode} instead of "
-        "{clocks_greedy} % of the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy. That of a pool of eight "
-        "members is right in {clocks_members_8} %, that of one of them in {clocks_members_1} % (p = 0.012).",
+        "{clocks_greedy} % of the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy. That of a pool of "
+        "eight members is right in {clocks_members_8} %, that of one of them in {clocks_members_1} % (p = 0.012).",
         "docs/results.md#clocks",
         members=8,
     ),
