@@ -20,7 +20,9 @@ from numerate import decode
 from numerate.answers import METRICS
 from numerate.decode.grammar import ANY_NUMBER
 from numerate.distribution import NumberDistribution
+from numerate.lab.data.regression import Row
 from numerate.lab.models.loading import load_model
+from numerate.lab.prediction.answering import draw_seed
 from numerate.playground import answer, loading, models
 from numerate.playground.answer import DECIDED, RULES, AnswerRequest, compute
 from numerate.playground.models import FIRST_ROW, SHIPPED, SHIPPED_NAME, find_models, open_model
@@ -35,6 +37,7 @@ def shipped() -> NumberDistribution:
     loaded = load_model(SHIPPED)
     low, high = map(Fraction, json.loads((SHIPPED / "numerate.json").read_text())["answers"])
     options = {"width": 256, "grammar": replace(ANY_NUMBER, lowest=low, highest=high), "end_token_ids": [loaded.end]}
+    options["seed"] = [draw_seed(Row(ROW_LINE, ""))]
     return decode.distribution(loaded.model, [f"{ROW_LINE}\n"], loaded.tokenizer, **options)[0]
 
 

@@ -12,8 +12,7 @@ from numerate.checks import check_number
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.lab.data.regression import Regression
 from numerate.lab.models.questions import ANY_PROMPT, Questions
-from numerate.lab.prediction.answering import in_format
-from numerate.lab.prediction.served_source import SearchedAnswering, ServedSource
+from numerate.lab.prediction.served_source import SearchedAnswering, searched_source
 from numerate.serve.server import Answer, AskedQuestion, ServedModel
 
 AT_ONCE = 8  # questions
@@ -59,16 +58,11 @@ def upstream_model(
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
     own = Questions(Regression(target=target), template=ANY_PROMPT if target is None and prompt is None else prompt)
     server = PunctualServer(url, model, chat=chat, api_key_variable=api_key_variable, timeout=min(timeout, 60.0), retries=1)
-    loaded = None
-    if tokenizer is not None:
-        from numerate.tokenizers import load_tokenizer
-
-        loaded = load_tokenizer(tokenizer)
-    source = ServedSource(model, in_format(own, model, format), server=server, tokenizer=loaded)
+    source = searched_source(server, own, format, tokenizer)
     answering = SearchedAnswering(source, decide, lambda found: found.interval(level), width)
 
     def answer(asked: list[AskedQuestion]) -> Sequence[Answer]:
-        kind = server.kind if loaded is None else server.found_kind  # asked once
+        kind = server.kind if tokenizer is None else server.found_kind  # asked once
         punctual = replace(source, server=replace(server, deadline=time.monotonic() + timeout, kind=kind))
         try:
             return replace(answering, source=punctual).predict([one.row for one in asked], [one.seed for one in asked])

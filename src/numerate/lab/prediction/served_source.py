@@ -77,12 +77,7 @@ def find_served(
     """Return the model of a server, which is asked what it says about it; ``tokenizer`` is a name or a folder."""
     questions, card = Questions(Regression(target=target), template=prompt), _card(server)
     if card is None:
-        loaded = None
-        if tokenizer is not None:
-            from numerate.tokenizers import load_tokenizer
-
-            loaded = load_tokenizer(tokenizer)
-        return ServedSource(server.model, in_format(questions, server.model, format), server=server, tokenizer=loaded)
+        return searched_source(server, questions, format, tokenizer)
     for name, value in (("format", format), ("tokenizer", tokenizer), ("chat", server.chat or None)):
         if value is not None:
             raise ValueError(f"{name}={value!r} has no effect on {server.base_url}, which is numerate serve: leave it out.")
@@ -102,6 +97,16 @@ def find_served(
                 )
         questions = asked
     return ServedSource(server.model, replace(questions, members=members), server=server, card=card)
+
+
+def searched_source(server: CompletionServer, questions: Questions, format: str | None, tokenizer: str | None) -> ServedSource:
+    """Return the model of a server that is not ``numerate serve``; it is not asked yet."""
+    loaded = None
+    if tokenizer is not None:
+        from numerate.tokenizers import load_tokenizer
+
+        loaded = load_tokenizer(tokenizer)
+    return ServedSource(server.model, in_format(questions, server.model, format), server=server, tokenizer=loaded)
 
 
 def _card(server: CompletionServer) -> Mapping[str, Any] | None:
