@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import product
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,10 @@ from tests.samples import BATCHES, VOCABS
 from torch import Tensor
 
 from numerate import LOSSES, NumericObjective
+from numerate.losses.logit_rows import wide
 from numerate.objective.cut_sequence import CutSequence, Order
+from numerate.objective.head import Head
+from numerate.objective.rows_torch import RowSums, cross_entropy_rows_
 from numerate.objective.shards import VocabShard
 from numerate.targets.soft_targets import SoftTargets
 
@@ -182,6 +186,25 @@ def check(case: Case, shards: Shards, count: int, of_one: Expected) -> None:
         largest = of_one.truth[1][name].abs().max()
         error, plain_error = (float((found - true).abs().max() / largest) for found in (ours, plain))
         assert error <= plain_error + close, (case, name, error)
+
+
+def kernels_in_torch() -> ModuleType:
+    """Return what the row kernels of a GPU compute for logits, in any dtype."""
+
+    def log_sum_exp_of_rows(rows: Tensor, columns: Tensor, left_out: Tensor | None) -> RowSums:
+        assert bool(((columns >= 0) & (columns < rows.shape[1])).all())
+        excluded = None if left_out is None else torch.zeros(rows.shape[1], dtype=torch.bool).index_fill(0, left_out, True)
+        share = torch.ones((), dtype=wide(rows.dtype))
+        return cross_entropy_rows_(rows, columns, share, None, Head(rows), 0.0, write=False, excluded=excluded)
+
+    def gradient_of_rows(rows: Tensor, top: Tensor, log_total: Tensor, factors: Tensor, uniform: Tensor | None) -> Tensor:
+        softmax = (rows.to(top.dtype) - top[:, None] - log_total[:, None]).exp() * factors[:, None]
+        grad = torch.where(factors[:, None] == 0, 0.0, softmax)
+        return (grad if uniform is None else grad - uniform[:, None]).to(rows.dtype)
+
+    module = ModuleType("numerate.objective.rows_triton")
+    vars(module).update(log_sum_exp_of_rows=log_sum_exp_of_rows, gradient_of_rows=gradient_of_rows)
+    return module
 
 
 class Threads:

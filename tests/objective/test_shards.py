@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,13 @@ from tests.objective.sharded import (
     SIZE,
     VOCAB,
     Case,
+    Expected,
     OneOfThreads,
     Threads,
     cases,
     check,
     expected,
+    kernels_in_torch,
     plain_shards,
     run,
     tensors,
@@ -25,6 +28,7 @@ from tests.objective.sharded import (
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+import numerate.objective
 from numerate import LOSSES, NTILLoss, NumericObjective, SMMDLoss
 from numerate.objective import rows_torch
 
@@ -39,11 +43,21 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> type[Threads]:
 @pytest.mark.parametrize("name", [*LOSSES, None])
 def test_equals_one_device(name: str | None, count: int, kind: str, threads: type[Threads]) -> None:
     for case in cases([name], (kind,), every=True):
-        compare(case, count, threads(count))
+        compare(case, count, threads(count), expected(case, count))
 
 
-def compare(case: Case, count: int, group: Threads) -> None:
-    of_one = expected(case, count)
+@pytest.mark.parametrize("name", ["smmd", "number", "gaussian_ce", None])
+def test_equals_one_device_with_kernels(name: str | None, threads: type[Threads], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the gradient is computed from the logits and the log-sum-exp of all shards."""
+    chosen = [(case, expected(case, 2)) for case in cases([name], ("uneven",), every=True) if case.way == "logits"]
+    monkeypatch.setattr("numerate.objective.rows_of_logits.has_kernels", lambda rows: True)
+    monkeypatch.setattr(numerate.objective, "rows_triton", kernels_in_torch(), raising=False)
+    monkeypatch.setitem(sys.modules, "numerate.objective.rows_triton", kernels_in_torch())
+    for case, of_one in chosen:
+        compare(case, 2, threads(2), of_one)
+
+
+def compare(case: Case, count: int, group: Threads, of_one: Expected) -> None:
     group.run(lambda rank: check(case, plain_shards(case.kind, rank, count, OneOfThreads(group, rank)), count, of_one))
 
 

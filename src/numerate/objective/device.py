@@ -27,7 +27,7 @@ def _has_triton() -> bool:
 def has_kernels(rows: Tensor) -> bool:
     """Whether the Triton kernels can read ``rows [R, V]``."""
     on_gpu = rows.device.type == "cuda" and rows.dtype in (torch.bfloat16, torch.float16, torch.float32)
-    return on_gpu and rows.stride(-1) == 1 and _has_triton()
+    return on_gpu and rows.numel() > 0 and rows.stride(-1) == 1 and _has_triton()
 
 
 @contextmanager
