@@ -22,7 +22,9 @@ def divide(total: Tensor, count: Tensor | float) -> Tensor:
     """Return ``total / count``, or ``total`` if the count is zero; either way connected to the graph."""
     if not isinstance(count, Tensor):
         return total / (count if count > 0 else 1)
-    return total / torch.where(count > 0, count, 1).to(total.dtype)
+    # Sums of weights may be below one. `where` takes three kernels.
+    positive = torch.where(count > 0, count, 1) if count.is_floating_point() else count.clamp_min(1)
+    return total / positive.to(total.dtype)
 
 
 def residual(z: Tensor, target: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ class LabelSums(NamedTuple):
     at_label: Tensor  # the label's logit minus the largest
     at_entries: Tensor | None  # [S] the same of the entries of soft targets
     mean: Tensor | None  # mean logit minus the largest, for label smoothing
-    factor: Tensor | None  # factor of the softmax over these columns that gives the softmax over all; None: 1
+    above: Tensor | None  # log-sum-exp of these columns minus the largest logit of all; None: they are all columns
 
 
 class Columns:
@@ -42,7 +42,6 @@ class Columns:
     def row_sums(
         self,
         flat: Tensor,
-        valid: Tensor,
         here: Tensor | None,
         column: Tensor,
         soft: SoftRows | None,

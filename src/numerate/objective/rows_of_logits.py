@@ -59,7 +59,7 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, loss: NumericLo
             rest = (top.double() + found.log_rest).clamp_min(torch.finfo(top.dtype).min)
     else:
         softmax, top, log_total = _softmax(flat, valid, keep=keep)
-    sums = targets.columns.row_sums(flat, valid, here, column, soft, smoothing, top, log_total)
+    sums = targets.columns.row_sums(flat, here, column, soft, smoothing, top, log_total)
     # Subtract first: the log-sum-exp may be large where log p is not.
     log_p = sums.at_label - sums.log_total  # [R]
     nll = -log_p
@@ -67,7 +67,10 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, loss: NumericLo
         nll = soft.cross_entropy(nll, sums.log_total, sums.at_entries)
     if sums.mean is not None:
         nll = (1 - smoothing) * nll + smoothing * (sums.log_total - sums.mean)
-    return RowsRead(valid, here, column, softmax, sums.factor, sums.top, sums.log_total, log_p, nll, rest)
+    factor: Tensor | None = None
+    if softmax is not None and sums.above is not None:
+        factor = torch.where(valid & (sums.above > -torch.inf), (sums.above - sums.log_total).exp(), 0.0)
+    return RowsRead(valid, here, column, softmax, factor, sums.top, sums.log_total, log_p, nll, rest)
 
 
 def gradient_of_rows(

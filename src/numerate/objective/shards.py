@@ -139,7 +139,6 @@ class VocabShard(Columns):
     def row_sums(
         self,
         flat: Tensor,
-        valid: Tensor,
         here: Tensor | None,
         column: Tensor,
         soft: SoftRows | None,
@@ -162,9 +161,8 @@ class VocabShard(Columns):
             parts.append(torch.where(mine, entries, 0.0))
         total, at_label, *others = self.sum(torch.cat(parts)).split([part.shape[0] for part in parts])
         log_total = total.log()
-        factor = torch.where(valid & ~empty, (above - log_total).exp(), 0.0)
         mean = others.pop(0) / self.vocab_size if smoothing else None
-        return LabelSums(whole, log_total, at_label, others[0] if others else None, mean, factor)
+        return LabelSums(whole, log_total, at_label, others[0] if others else None, mean, above)
 
     def select(self, flat: Tensor, rows: Tensor | None, token_ids: Tensor) -> Tensor:
         """Sum over processes, of which one has the token: exact in any dtype."""
