@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import socket
 import threading
 import time
@@ -473,6 +474,21 @@ def test_a_failure_ends_all_requests(stand_in, monkeypatch):
         client(stand_in, concurrency=4).next_tokens(["x"] * 100, ["="] * 100)
     assert time.monotonic() - begun < 25  # a pause is half a minute
     assert len(stand_in.asked) < 10
+
+
+def test_an_interruption_does_not_wait_for_requests():
+    going, ended = threading.Event(), threading.Event()
+
+    def ask(item: int, stop: threading.Event) -> None:
+        _thread.interrupt_main()
+        going.wait(5)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        connection.each(ask, [1], 1)
+    assert not ended.is_set()
+    going.set()
+    assert ended.wait(60)
 
 
 def test_keys_come_from_the_environment(stand_in, monkeypatch):

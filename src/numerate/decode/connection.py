@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from http.client import HTTPException, HTTPResponse, IncompleteRead
@@ -158,26 +157,39 @@ class Connection:
 
 
 def each(ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In], concurrency: int) -> list[_Out]:
-    """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried."""
-    stop, errors = threading.Event(), list[BaseException]()
+    """Return ``ask(item, stop)`` for each item, concurrently; after an error, no request is started or retried.
 
-    def one(item: _In) -> _Out:
-        if stop.is_set():
-            raise errors[0]
-        try:
-            return ask(item, stop)
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
-            raise
+    An interruption by the keyboard does not wait for requests, which a server may keep open for long.
+    """
+    stop, errors, found = threading.Event(), list[BaseException](), dict[int, _Out]()
+    left, taking = iter(range(len(items))), threading.Lock()
 
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="numerate-server") as pool:
-        try:
-            return [*pool.map(one, items)]  # an error cancels items that have not started
-        except Exception:
-            raise errors[0] from None
-        finally:
-            stop.set()
+    def work() -> None:
+        while not stop.is_set():
+            with taking:
+                index = next(left, None)
+            if index is None:
+                return
+            try:
+                found[index] = ask(items[index], stop)
+            except BaseException as error:
+                errors.append(error)
+                stop.set()
+
+    threads = [
+        threading.Thread(target=work, name=f"numerate-server-{number}", daemon=True)
+        for number in range(min(concurrency, len(items)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
+    if errors:
+        raise errors[0] from None
+    return [found[index] for index in range(len(items))]
 
 
 class _NoRedirect(HTTPRedirectHandler):
