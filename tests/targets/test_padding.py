@@ -32,7 +32,9 @@ def test_the_batch_is_that_of_the_collator(rows, side, multiple, label_pad, name
     tokens.padding_side = side
     collator = DataCollatorForSeq2Seq(tokens, pad_to_multiple_of=multiple, label_pad_token_id=label_pad)
     made = [make_row(ids, tuple(names)) for ids in rows]
-    ours, theirs = padded(collator, made), collator(made)
+    (ours, starts), theirs = padded(collator, made), collator(made)
+    length = theirs["input_ids"].shape[1]
+    assert starts == [length - len(ids) if side == "left" else 0 for ids in rows]
     assert isinstance(ours, BatchEncoding)
     assert [*ours] == [*theirs]
     for name, value in theirs.items():

@@ -77,14 +77,14 @@ def bell_steps(
         start, stop = (_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
         # Rounded, so that the middle one of an odd count is the center.
         shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
+        quantiles = [*map(_QUANTILES[shape], shares.tolist())]
         unit = float(SHORT.divide(spread, Decimal(1).scaleb(-places)))
         if unit * _REACH[shape] < _SMALL:  # the same in floating point, 100 times faster
             offset = float(middle.scaleb(places) - nearest)
-            away = np.rint([offset + _quantile(shape, share) * unit for share in shares.tolist()])
-            rounded = [nearest + int(k) for k in away.tolist()]
-        else:
-            drawn = (middle + Decimal(_quantile(shape, share)) * spread for share in shares.tolist())
-            rounded = [int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn]
+            away = np.rint(offset + np.array(quantiles) * unit).clip(first - nearest, last - nearest)
+            return [nearest + k for k in away.astype(np.int64).tolist()], places, np.ones(at_most)
+        drawn = (middle + Decimal(quantile) * spread for quantile in quantiles)
+        rounded = [int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn]
         return [min(max(k, first), last) for k in rounded], places, np.ones(at_most)
 
 
@@ -96,9 +96,8 @@ def _cdf(shape: Shape, z: float) -> float:
     return min(max((z + 1) / 2, 0.0), 1.0)
 
 
-def _quantile(shape: Shape, share: float) -> float:
-    if shape == "gaussian":
-        return _NORMAL.inv_cdf(share)
-    if shape == "laplace":
-        return math.log(2 * share) if share < 0.5 else -math.log(2 * (1 - share))
-    return 2 * share - 1
+def _laplace_quantile(share: float) -> float:
+    return math.log(2 * share) if share < 0.5 else -math.log(2 * (1 - share))
+
+
+_QUANTILES = {"gaussian": _NORMAL.inv_cdf, "laplace": _laplace_quantile, "uniform": lambda share: 2 * share - 1}

@@ -38,17 +38,20 @@ class AnswerDistribution:
 
     def __init__(self, texts: Iterable[str], probabilities: npt.ArrayLike) -> None:
         listed = as_list("texts", texts)
-        for text in listed:
-            if not isinstance(text, str):
-                raise TypeError(f"texts holds {text!r:.80}: expected written answers; for numbers, use of_numbers.")
+        if {*map(type, listed)} != {str}:
+            for text in listed:
+                if not isinstance(text, str):
+                    raise TypeError(f"texts holds {text!r:.80}: expected written answers; for numbers, use of_numbers.")
         masses = check_masses("probabilities", probabilities, len(listed), "text")
-        merged: dict[str, float] = {}
-        for text, mass in zip(listed, (masses / masses.sum()).tolist(), strict=True):
-            if mass > 0:
-                merged[text] = merged.get(text, 0.0) + mass
-        kept = np.array([*merged.values()])
+        kept = masses / masses.sum()
+        if len({*listed}) < len(listed) or not kept.all():
+            merged: dict[str, float] = {}
+            for text, mass in zip(listed, kept.tolist(), strict=True):
+                if mass > 0:
+                    merged[text] = merged.get(text, 0.0) + mass
+            listed, kept = [*merged], np.array([*merged.values()])
         kept.flags.writeable = False
-        object.__setattr__(self, "texts", tuple(merged))
+        object.__setattr__(self, "texts", tuple(listed))
         object.__setattr__(self, "probabilities", kept)
 
     @classmethod

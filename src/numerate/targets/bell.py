@@ -78,7 +78,7 @@ class Bell:
         else:
             steps, weights = self._coarse(label, notation)
         plain = notation.write(center)
-        texts = [label if text == plain else text for text in map(notation.write_step, steps)]
+        texts = [label if text == plain else text for text in notation.write_steps(steps)]
         return AnswerDistribution(texts, weights).with_hard(label, self.hard)
 
     def _coarse(self, label: str, notation: Notation) -> tuple[list[int], Floats]:

@@ -54,15 +54,14 @@ class SoftCollator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """Return the batch of the rows."""
         bare = [{name: value for name, value in row.items() if name not in _FIELDS} for row in rows]
-        batch: Any = padded(self.collator, bare)
-        if batch is None:
-            batch = self.collator(bare)
+        known = padded(self.collator, bare)
+        batch: Any = self.collator(bare) if known is None else known[0]
         has_soft = any(row.get(SOFT_FIELDS[0]) is not None for row in rows)
         weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
         if not has_soft and not weights:
             return batch
         ids = [_listed(row[self.sequence]) for row in rows]
-        places = _places(ids, batch, self.sequence)
+        places = [*enumerate(known[1])] if known else _places(ids, batch, self.sequence)
         count, length = batch[self.sequence].shape
         if has_soft:
             fields_of_rows = [[_listed(row.get(name)) for row in rows] for name in SOFT_FIELDS]

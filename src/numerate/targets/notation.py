@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ _PARTS = re.compile(
     rf"(?P<sign>[+{re.escape(DASHES)}]?)(?P<whole>[0-9]{{1,3}}(?:,[0-9]{{3}})+|[0-9]*)(?P<point>\.?)(?P<decimals>[0-9]*)"
     r"(?P<power>(?:[eE][-+]?[0-9]{1,9})?)"
 )
+_SHORT = 10**18  # Python's own text of an int ends at 4,300 digits
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,18 @@ class Notation:
         mantissa = EXACT.quantize(EXACT.scaleb(value, -self._exponent), step)
         return self.write_step(int(EXACT.scaleb(mantissa, self.places)))
 
+    def write_steps(self, steps: Sequence[int]) -> list[str]:
+        """Write several values as :meth:`write_step` does, integers in one go."""
+        plain = not (self.places or self.commas or self.point or self.power) and self.digits <= 1 and self.minus == "-"
+        if plain and -_SHORT < min(steps) <= max(steps) < _SHORT:
+            return [*map(str, steps)]
+        return [*map(self.write_step, steps)]
+
     def write_step(self, steps: int) -> str:
         """Write the value ``steps · 10^-decimals`` in this form."""
-        digits = str(Decimal(abs(steps))).zfill(self.places + 1)  # Python's own text of an int ends at 4,300 digits
-        whole, decimals = digits[: len(digits) - self.places], digits[len(digits) - self.places :]
+        size = abs(steps)
+        digits = str(size if size < _SHORT else Decimal(size)).zfill(self.places + 1)
+        whole, decimals = (digits[: -self.places], digits[-self.places :]) if self.places else (digits, "")
         whole = whole.zfill(self.digits) if self.digits or whole != "0" else ""
         if self.commas:
             head = len(whole) % 3

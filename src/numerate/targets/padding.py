@@ -10,27 +10,28 @@ import numpy as np
 import torch
 
 
-def padded(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the batch that a collator makes of rows; None unless it is known to pad them as here.
+def padded(collator: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, list[int]] | None:
+    """Return the batch that a collator makes of rows, and where each row begins; None unless it is known to pad them as here.
 
     Examples:
         >>> from transformers import DataCollatorForSeq2Seq
         >>> from numerate.tokenizers import load_tokenizer
         >>> row = {"input_ids": [5, 7], "attention_mask": [1, 1], "labels": [-100, 7]}
-        >>> padded(DataCollatorForSeq2Seq(load_tokenizer("smollm2"), pad_to_multiple_of=4), [row])["labels"].tolist()
-        [[-100, 7, -100, -100]]
+        >>> batch, starts = padded(DataCollatorForSeq2Seq(load_tokenizer("smollm2"), pad_to_multiple_of=4), [row])
+        >>> batch["labels"].tolist(), starts
+        ([[-100, 7, -100, -100]], [0])
     """
     if type(collator).__module__ != "transformers.data.data_collator" or not rows:
         return None
     from transformers import BatchEncoding, DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
     tokens = getattr(collator, "tokenizer", None)
-    kind, names = type(tokens), [name for name in rows[0] if name != "labels"]
+    names = [name for name in rows[0] if name != "labels"]
     if (
         type(collator) is not DataCollatorForSeq2Seq
         or (collator.model, collator.padding, collator.return_tensors) != (None, True, "pt")
         or not isinstance(tokens, PreTrainedTokenizerBase)
-        or (kind.pad, kind._pad) != (PreTrainedTokenizerBase.pad, PreTrainedTokenizerBase._pad)
+        or any(getattr(type(tokens), name) is not getattr(PreTrainedTokenizerBase, name) for name in ("pad", "_pad"))
         or {"pad", "_pad"} & vars(tokens).keys()
         or tokens.model_input_names[0] != "input_ids"
         or "attention_mask" not in tokens.model_input_names
@@ -51,7 +52,8 @@ def padded(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
     length = lengths.max()
     length += -length % (collator.pad_to_multiple_of or 1)
     places = np.arange(length)  # [T]
-    real = places < lengths if tokens.padding_side == "right" else places >= length - lengths  # [B, T]
+    starts = length - lengths if tokens.padding_side == "left" else np.zeros_like(lengths)
+    real = (places >= starts) & (places < starts + lengths)  # [B, T]
     batch = {}
     for name, values in columns.items():
         flat = np.array([*chain(*values)])
@@ -60,4 +62,4 @@ def padded(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
         table = np.full(real.shape, fills[name])
         table[real] = flat
         batch[name] = torch.from_numpy(table)
-    return BatchEncoding(batch)
+    return BatchEncoding(batch), starts[:, 0].tolist()

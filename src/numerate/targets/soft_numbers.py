@@ -148,9 +148,9 @@ class SoftNumbers:
             out = rebuilt_labels(row, draft.ids, draft.sources)
         else:
             out = rebuilt(row, draft.ids, draft.sources, trained, docs)
-        for name in (self.column, self.spans if self.where == "marked" else None):
-            if name is not None:
-                out.pop(name, None)
+        for read in (self.column, self.spans if self.where == "marked" else None):
+            if read is not None:
+                out.pop(read, None)
         if path != "jitter":
             out |= dict(zip(SOFT_FIELDS, draft.entries(), strict=True))
         if self.mask:

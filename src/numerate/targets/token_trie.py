@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, compress
 
 import numpy as np
 import numpy.typing as npt
@@ -54,32 +54,43 @@ class TokenTrie:
     """
 
     def __init__(self, sequences: Iterable[Sequence[int]], probabilities: npt.ArrayLike) -> None:
-        listed = [tuple(map(int, sequence)) for sequence in sequences]
-        masses = check_masses("probabilities", probabilities, len(listed), "sequence")
-        merged: dict[tuple[int, ...], float] = {}
-        for tokens, mass in zip(listed, (masses / masses.sum()).tolist(), strict=True):
-            if mass > 0:
-                merged[tokens] = merged.get(tokens, 0.0) + mass
-        # Sorted, so that the sequences that begin alike are neighbours, and one with which others begin is right before them.
-        ordered = sorted(merged)
-        for tokens, following in zip(ordered, [*ordered[1:], ()], strict=True):
-            if following[: len(tokens)] == tokens:
-                raise ValueError(
-                    f"sequences holds {[*tokens]!r:.80}, with which another one begins, or which is empty: expected the token "
-                    "that ends the answer as the last of each; append the end token, or what follows in the text."
-                )
-        longest = max(map(len, ordered))
-        if min(map(min, ordered)) < 0 or max(map(max, ordered)) >= 1 << 31:
+        given = [*sequences]
+        masses = check_masses("probabilities", probabilities, len(given), "sequence")
+        masses = masses / masses.sum()
+        listed, masses = [*compress(given, masses > 0)], masses[masses > 0]
+        lengths = np.array([*map(len, listed)])
+        try:
+            flat = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
+        except OverflowError:
+            flat = np.array([-1])
+        if flat.min(initial=0) < 0 or flat.max(initial=0) >= 1 << 31:
             raise ValueError("sequences holds a token id outside [0, 2^31): expected ids of the tokenizer.")
-        if len(ordered) * longest > _MOST_TOKENS:
+        longest = lengths.max()
+        if len(listed) * longest > _MOST_TOKENS:
             raise ValueError(
-                f"sequences has {len(ordered):,} answers of up to {longest:,} tokens: expected at most {_MOST_TOKENS:,} tokens "
+                f"sequences has {len(listed):,} answers of up to {longest:,} tokens: expected at most {_MOST_TOKENS:,} tokens "
                 "together; use a narrower bell, or fewer values."
             )
-        self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
+        table = np.full((len(listed), longest), -1, dtype=np.int32)
+        table[np.arange(longest) < lengths[:, None]] = flat
+        # Sorted, so that the sequences that begin alike are neighbours, and one with which others begin is right before them.
+        order = np.lexsort(table.T[::-1]) if longest else np.arange(len(listed))
+        table = table[order]
+        differs = table[1:] != table[:-1]  # [N - 1, longest]
+        distinct = np.concatenate([[True], differs.any(axis=1)])
+        first = differs[distinct[1:]].argmax(axis=1) if longest else np.zeros(0, dtype=np.intp)
+        self._tokens = table[distinct]  # [N, longest]
+        ended = np.flatnonzero(self._tokens[np.arange(len(first)), first] < 0)
+        if lengths.min() == 0 or len(ended):
+            tokens = [] if lengths.min() == 0 else self._sequence(ended[0])
+            raise ValueError(
+                f"sequences holds {tokens!r:.80}, with which another one begins, or which is empty: expected the token "
+                "that ends the answer as the last of each; append the end token, or what follows in the text."
+            )
+        index = np.empty(len(listed), dtype=np.intp)
+        index[order] = distinct.cumsum() - 1
+        self.probabilities: Floats = np.bincount(index, masses)  # [N]
         self._cumulative = self.probabilities.cumsum()
-        columns = [*zip_longest(*ordered, fillvalue=-1)]
-        self._tokens = np.array(columns, dtype=np.int32).T.copy()  # [N, longest]
         self._forks, self._options, self._shares, self._edges = self._branches()
         self._targets: dict[int, dict[int, float]] = {}
 
@@ -88,29 +99,22 @@ class TokenTrie:
 
         The options of fork f are the tokens and probabilities ``edges[f]`` to ``edges[f + 1]``.
         """
-        differs = np.ones_like(self._tokens, dtype=bool)  # [N, longest], whether the tokens up to a place are not those before
-        np.logical_or.accumulate(self._tokens[1:] != self._tokens[:-1], axis=1, out=differs[1:])
-        forks, edges = np.full(self._tokens.shape, -1, dtype=np.int32), [0]
-        options, masses = [np.zeros(0, dtype=np.int32)], [np.zeros(0)]
-        begun = np.arange(len(differs)) == 0  # [N], where sequences with the same tokens before the place begin
-        for place, new in enumerate(differs.T):
-            starts = np.flatnonzero(new)  # of the sequences with the same tokens up to the place
-            groups = np.flatnonzero(begun[starts])
-            if len(starts) > len(groups):
-                counts = np.diff(groups, append=len(starts))
-                forked = counts > 1
-                forks[:, place] = np.where(forked, forked.cumsum() + len(edges) - 2, -1)[begun.cumsum() - 1]
-                kept = np.repeat(forked, counts)
-                options.append(self._tokens[starts[kept], place])
-                masses.append(np.add.reduceat(self.probabilities, starts)[kept])
-                edges += (counts[forked].cumsum() + edges[-1]).tolist()
-            begun = new
-        shares = np.concatenate(masses)
-        starts, counts = np.array(edges[:-1], dtype=np.intp), np.diff(edges)
-        for count in np.unique(counts):  # together, as the sum of each alone is slow
-            of_fork = starts[counts == count, None] + np.arange(count)  # [F, count]
+        places, count = self._tokens.shape[::-1]
+        begins = np.ones((places + 1, count), dtype=bool)  # tokens before a place are not those of the sequence before
+        begins[0, 1:] = False
+        np.logical_or.accumulate(self._tokens[1:].T != self._tokens[:-1].T, axis=0, out=begins[1:, 1:])
+        starts = np.flatnonzero(begins[1:])  # of the sequences with the same tokens up to a place, place by place
+        masses = np.add.reduceat(np.tile(self.probabilities, places), starts)
+        groups = begins[:-1].ravel().cumsum() - 1  # of the sequences with the same tokens before a place
+        counts = np.bincount(groups[starts])  # of the tokens that may follow
+        forked = counts > 1
+        forks = np.where(forked, forked.cumsum() - 1, -1)[groups].reshape(places, count).T
+        kept, counts = forked[groups[starts]], counts[forked]
+        options, shares, edges = self._tokens.T.ravel()[starts[kept]], masses[kept], [0, *counts.cumsum().tolist()]
+        for size in np.unique(counts):  # together, as the sum of each alone is slow
+            of_fork = np.array(edges[:-1])[counts == size, None] + np.arange(size)  # [F, size]
             shares[of_fork] /= shares[of_fork].sum(axis=1, keepdims=True)
-        return forks.astype(np.min_scalar_type(-len(edges))), np.concatenate(options), shares, edges
+        return np.ascontiguousarray(forks, dtype=np.min_scalar_type(-len(edges))), options, shares, edges
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:

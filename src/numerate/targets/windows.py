@@ -76,7 +76,7 @@ class Encoder:
         # Marian's has a SentencePiece model for each side. Others change special tokens alone, and need a language for that.
         self._as_targets = targets and hasattr(tokenizer, "spm_target")
         self._pieces = Pieces({token_id: text for text, token_id in known_texts(tokenizer)})
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known: dict[str, tuple[tuple[int, ...], str]] = {}
         self._tries: dict[Context, TokenTrie | None] = {}
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
@@ -174,18 +174,17 @@ class Encoder:
                 continue  # a tokenizer that puts a space before every text puts one there itself
             if self._one(prefix, text, cut) != own:
                 continue
+            lead = self._lead(prefix)
             texts = [f"{before}{answer}{after}" for answer in answers.texts]
-            encoded = self._encoded([prefix + whole[cut:] for whole in texts])
-            lead = self._encoded([prefix])[0] if prefix else ()
-            if any(ids[: len(lead)] != lead for ids in encoded):
-                continue
-            members = [ids[len(lead) :] for ids in encoded]
-            fits = all(
-                self.text(ids) == whole
-                and ids[:kept] == own[:kept]
-                and ids[len(ids) - tail :] == own[len(own) - tail :]
-                and len(ids) >= kept + tail
-                for ids, whole in zip(members, texts, strict=True)
+            encoded, spelled = zip(*self._encoded([f"{prefix}{whole[cut:]}" for whole in texts]), strict=True)
+            members = [ids[len(lead) :] for ids in encoded] if lead else encoded
+            start = self.text(lead)
+            fits = (
+                {ids[: len(lead)] for ids in encoded} == {lead}
+                and [*spelled] == ([f"{start}{whole}" for whole in texts] if start else texts)
+                and {ids[:kept] for ids in members} == {own[:kept]}
+                and {ids[len(ids) - tail :] for ids in members} == {own[len(own) - tail :]}
+                and min(map(len, members)) >= kept + tail
             )
             if fits:
                 try:
@@ -195,15 +194,20 @@ class Encoder:
         return None
 
     def _one(self, prefix: str, text: str, cut: int) -> tuple[int, ...] | None:
-        lead = self._encoded([prefix])[0] if prefix else ()
-        encoded = self._encoded([prefix + text[cut:]])[0]
+        lead = self._lead(prefix)
+        encoded, _ = self._encoded([prefix + text[cut:]])[0]
         return encoded[len(lead) :] if encoded[: len(lead)] == lead else None
 
-    def _encoded(self, texts: list[str]) -> list[tuple[int, ...]]:
-        """Return the tokens of each text, most of which are those of texts before: bells of other labels overlap."""
+    def _lead(self, prefix: str) -> tuple[int, ...]:
+        return self._encoded([prefix])[0][0] if prefix else ()
+
+    def _encoded(self, texts: list[str]) -> list[tuple[tuple[int, ...], str]]:
+        """Return the tokens of each text and what they spell, mostly those of texts before: bells of other labels overlap."""
         trim(self._known)
         if new := [text for text in texts if text not in self._known]:
-            self._known.update(zip(new, self.encode(new), strict=True))
+            for text, ids in zip(new, self.encode(new), strict=True):
+                spelled = self.text(ids)
+                self._known[text] = ids, text if spelled == text else spelled
         return [*map(self._known.__getitem__, texts)]
 
     def __getstate__(self) -> dict[str, Any]:
