@@ -222,7 +222,7 @@ def cheaper_table(folder: Path) -> Iterator[str]:
         return
     for name in (name for name in TABLES if name in set(table["comparison"])):
         own = table[table["comparison"] == name]
-        most = int(own["members"].max())
+        most = int(own.loc[own["label"] == "members", "members"].max())
         keys = [("members", 1), ("members", most)]
         keys += [(label, int(size)) for label, size in own.groupby("label")["members"].max().items() if label != "members"]
         found = {key: by_draw(own, "absolute_error", label=key[0], members=key[1]) for key in keys}
