@@ -103,6 +103,20 @@ def test_a_number_is_replaced_without_reading_its_row_again(monkeypatch: pytest.
     assert counts[1] <= 2.1 * counts[0], "not more for a number in a longer row"
 
 
+def test_what_bells_of_neighbouring_labels_share_is_encoded_and_checked_once(monkeypatch: pytest.MonkeyPatch):
+    soft, sizes = SoftNumbers(tokenizer("digits"), Bell(width=20)), []
+    encode, text = soft._encoder.encode, soft._encoder.text
+    monkeypatch.setattr(soft._encoder, "encode", lambda texts: (sizes.append(len(texts)), encode(texts))[1])
+    spelled: list[Any] = []
+    monkeypatch.setattr(soft._encoder, "text", lambda ids: (spelled.append(ids), text(ids))[1])
+    for label in (500, 501):
+        sizes.clear()
+        spelled.clear()
+        soft({"input_ids": [*encoded(tokenizer("digits"), f"x={label}"), 0]}, rng=np.random.default_rng(0))
+        assert sum(sizes) == {500: 241, 501: 1}[label]
+        assert len(spelled) <= sum(sizes) + 4
+
+
 def test_a_row_that_was_drawn_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
     soft, rows = SoftNumbers(tokenizer("digits"), Bell(width=20), where="all"), make_rows()
     first = [soft(row, rng=np.random.default_rng(0)) for row in rows]

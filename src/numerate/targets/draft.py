@@ -194,7 +194,7 @@ class ReadDraft(Draft):
         self._close(last)
 
     def replace(self, window: Window, path: SoftPath) -> tuple[int, int]:
-        """Do so, and keep the places of the text."""
+        """Do so, and move the places of the text along."""
         start, old, new = window.start + self.shift, window.stop + self.shift, path.token_ids[:-1]
         changed, same = super().replace(window, path)
         self._locked[changed : old - len(new) + (same - start)] = [False] * (same - changed)

@@ -62,7 +62,7 @@ class TokenTrie:
         try:
             flat = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
         except OverflowError:
-            flat = np.array([-1])
+            flat = np.full(1, -1, dtype=np.int64)
         if flat.min(initial=0) < 0 or flat.max(initial=0) >= 1 << 31:
             raise ValueError("sequences holds a token id outside [0, 2^31): expected ids of the tokenizer.")
         longest = lengths.max()
