@@ -20,7 +20,7 @@ from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft, Number, ReadDraft
 from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
-from numerate.targets.windows import Encoder, trim
+from numerate.targets.windows import Encoder, Window, trim
 
 Where = Literal["answer", "all", "marked"]
 PathKind = Literal["drawn", "fixed", "jitter"]
@@ -203,15 +203,15 @@ class SoftNumbers:
         """Return a row that was drawn before with its numbers drawn anew; None if it has to be read."""
         if rng is None or (numbers := self._rows.get(name)) is None:
             return None
-        tries = [None if isinstance(number, range) else self._encoder.trie(number.context) for number in numbers]
-        draft = Draft(ids, trained)
-        for number, trie in zip(numbers, tries, strict=True):
-            if isinstance(number, range):
-                draft.keep(number)
-            elif trie is None:  # dropped
-                return None
+        tries = [self._encoder.trie(number.context) for number in numbers if isinstance(number, Window)]
+        if None in tries:  # dropped since
+            return None
+        draft, paths = Draft(ids, trained), (trie.draw(rng) for trie in tries if trie is not None)
+        for number in numbers:
+            if isinstance(number, Window):
+                draft.replace(number, next(paths))
             else:
-                draft.replace(number, trie.draw(rng))
+                draft.keep(number)
         self.seen += len(numbers)
         return draft
 

@@ -89,7 +89,7 @@ class TokenTrie:
             )
         index = np.empty(len(listed), dtype=np.intp)
         index[order] = distinct.cumsum() - 1
-        self.probabilities: Floats = np.bincount(index, masses)  # [N]
+        self.probabilities: Floats = np.bincount(index, masses).astype(np.float64, copy=False)  # [N]
         self._cumulative = self.probabilities.cumsum()
         self._forks, self._options, self._shares, self._edges = self._branches()
         self._targets: dict[int, dict[int, float]] = {}
