@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -11,12 +12,14 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import numerate
 from numerate import LOSSES
 from numerate.cli import app
 from numerate.cli.app import what_brings
+from numerate.cli.compare import _show
 from numerate.formats import KINDS
 from numerate.tokenizers import load_tokenizer
 
@@ -149,3 +152,19 @@ class TestTask:
         assert done.exit_code == 0, done.output
         assert "Skipped 1 rows" in done.output
         assert "price?" in done.output
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_the_table_of_compare_has_losses_with_members_of_their_own(seeds):
+    same = {"setup": "prices", "split": "interpolate", "measure": "absolute_error", "seeds": seeds, "p": None}
+    rows = [
+        same | {"loss": loss, "decision": decision, "score": score, "low": score, "high": score}
+        for loss, decision, score in (("ce", "median", 3.25), ("soft", "median", 2.5), ("soft", "median of 2 members", 1.75))
+    ]
+    console = Console(file=(file := io.StringIO()), width=200)
+    _show(console, rows)
+    ce, soft = (line for line in file.getvalue().splitlines() if line.startswith(("│ ce", "│ soft")))
+    assert "3.25" in ce
+    assert "2.5" in soft
+    assert "1.75" in soft
+    assert ce.count("│") == soft.count("│")

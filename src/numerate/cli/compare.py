@@ -154,7 +154,10 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
         table = Table("loss", *columns, title=f"{setup}: {shown.title}, {seeds}", title_justify="left")
         for loss in dict.fromkeys(loss for loss, _ in mine):
             cells: list[str] = []
-            for row in (mine[loss, place] for place in places):
+            for row in (mine.get((loss, place)) for place in places):
+                if row is None:  # of a loss with fewer members
+                    cells += [""] * (1 + tested)
+                    continue
                 interval = f" ({shown.range(row['low'], row['high'])})" if math.isfinite(row["score"]) else ""
                 cells.append(f"{shown.value(row['score'])}{interval}")
                 cells += ["" if row["p"] is None else p_text(row["p"])] if tested else []
