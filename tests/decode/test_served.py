@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import json
 import socket
 import threading
 import time
@@ -131,6 +132,42 @@ def test_many_names_are_asked_for_in_slices(monkeypatch):
         assert (found.not_searched < 1e-9) == (style == "vllm")
     assert max(Counter(tuple(body["prompt"]) for body in asked["vllm"]).values()) > 1
     assert {*Counter(tuple(body["prompt"]) for body in asked["old vllm"]).values()} == {1}
+
+
+VLLM = {  # answers of vLLM 0.32.0 to SmolLM2-135M-Instruct after "12 + 30 =", shortened
+    "models": {"object": "list", "data": [{"id": "toy", "object": "model", "owned_by": "vllm", "max_model_len": 512}]},
+    "named": {"token_id:216": -0.06072593107819557, "token_id:0": -15.194331169128418, "token_id:1": -21.645545959472656},
+    "likely": {"token_id:216": -0.06072593107819557, "token_id:365": -4.755437850952148},
+    "beside named ones": {"token_id:216": -0.06072593107819557, "token_id:0": -9999.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "sent", "ids"),
+    [
+        ("named", [0, 1], [0, 1], [216, 0, 1]),
+        ("likely", [], None, [216, 365]),
+        ("beside named ones", [], None, [216]),
+    ],
+)
+def test_recorded_answers_of_vllm(monkeypatch, said, wanted, sent, ids):
+    """The last one is an answer to a request without ids, computed together with requests that name some."""
+    asked: list[dict[str, Any]] = []
+
+    def request(self: CompletionServer, url: str, body: dict[str, Any] | None, stop: Any) -> bytes:
+        if body is None:
+            return json.dumps(VLLM["models"]).encode()
+        asked.append(body)
+        listed: Any = VLLM[said]
+        logprobs = {"text_offset": [0], "token_logprobs": [next(iter(listed.values()))], "tokens": ["token_id:216"]}
+        choice = {"index": 0, "text": " ", "logprobs": {**logprobs, "top_logprobs": [listed]}, "finish_reason": "length"}
+        return json.dumps({"id": "cmpl-a40", "object": "text_completion", "choices": [choice]}).encode()
+
+    monkeypatch.setattr(CompletionServer, "request", request)
+    (found,) = CompletionServer("http://localhost/v1", "toy").next_tokens([[33, 34]], [[446]], [wanted])
+    assert [token for token, _ in found] == ids
+    assert found[0][1] == pytest.approx(-0.06072593107819557)
+    assert [(body["prompt"], body.get("logprob_token_ids")) for body in asked] == [([33, 34, 446], sent)]
 
 
 HALF = {"choices": [{"text": " \ufffd", "index": 0, "logprobs": None}]}

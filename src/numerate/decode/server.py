@@ -30,6 +30,7 @@ Kind = Literal["auto", "vllm", "sglang", "llama.cpp", "other"]
 
 NAMED = 128  # ids that vLLM accepts in logprob_token_ids
 LISTED = 1000  # most likely tokens that llama.cpp lists in place of named ones
+MASKED = -9999.0  # log-probability in vLLM of a place of the list that it has not filled
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ class CompletionServer(Connection):
                     f"{self._url} returned {len(choices)} choices for {len(texts)} prompts: expected one each; use per_request=1."
                 )
             rows = [self._tokens_of(choice, as_ids) for choice in choices]
+            if not named:  # vLLM fills only the sampled token if it computes others with named ids at the same time
+                rows = [[(token, logprob) for token, logprob in row if logprob > MASKED] for row in rows]
             found = [[*{**dict(old), **dict(new)}.items()] for old, new in zip(found, rows, strict=True)] if found else rows
             if named and not all(dict(row).keys() >= {*named} for row in rows):
                 break  # a version that lists the most likely tokens instead
