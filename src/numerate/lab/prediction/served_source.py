@@ -18,7 +18,6 @@ from numerate.checks import one_line
 from numerate.decode.connection import RejectedError, each
 from numerate.decode.grammar import ANY_NUMBER, Grammar
 from numerate.decode.members import NoNumberError
-from numerate.decode.served import contexts_of, served_distribution
 from numerate.decode.server import CompletionServer
 from numerate.distribution import NumberDistribution
 from numerate.distribution.shares import SHARES
@@ -238,6 +237,8 @@ class SearchedAnswering(ServedAnswering):
 
     def problem(self, text: str) -> str | None:
         """Return why a text cannot be asked: it ends within a number."""
+        from numerate.decode.served import contexts_of
+
         try:
             contexts_of([text], None, self._grammar, self.source.server.chat)
         except ValueError as error:
@@ -246,6 +247,8 @@ class SearchedAnswering(ServedAnswering):
 
     def found(self, asked: Sequence[AskedText], **options: Any) -> list[Searched]:
         """Search together; where the server refuses a question, in halves, so that it does not affect the others."""
+        from numerate.decode.served import served_distribution
+
         if not asked:
             return []
         source, texts, seeds = self.source, [text for text, _ in asked], [seed for _, seed in asked]
