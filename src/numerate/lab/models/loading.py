@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ class PromptEncoder:
             return str(template.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
         return f"{self.start}{IMAGE if picture else ''}{question}\n"
 
-    @property
+    @cached_property
     def start(self) -> str:
         """Return the token that the tokenizer puts before every text, such as Gemma's; chat templates have it written out."""
         ids = self.tokenizer("0")["input_ids"]
