@@ -10,11 +10,12 @@ from numerate.distribution import CircularDistribution, NumberDistribution, pool
 from numerate.lab.data import TASKS, Example
 from numerate.lab.evaluation.decisions import decision_record, every_decision, recorded_distribution
 from numerate.lab.evaluation.evaluate import Evaluation, enter
-from numerate.lab.evaluation.pooled import POOLED, pooled_record
+from numerate.lab.evaluation.pooled import pooled_record
 from numerate.lab.models.loading import load_encoder
 
 ONE, OTHER = NumberDistribution([1, 2, 8], [3, 1, 1]), NumberDistribution([2, 9], [1, 1], covered=0.75, no_number=0.25)
 EXAMPLE = Example("q", "2")
+POOLED = ("decisions", "median", "interval", "level", "covers", "crps")
 
 
 def record(*found, task="arithmetic", rules=("mode", "median"), example=EXAMPLE):

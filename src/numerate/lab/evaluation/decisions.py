@@ -155,6 +155,30 @@ def prompts(loaded: LoadedModel, examples: Sequence[Example], members: Sequence[
     return {name: value.to(loaded.model.device) for name, value in batch.items()}
 
 
+def decided(task: Task, example: Example, found: NumberDistribution | None, rules: Sequence[str], level: float) -> dict[str, Any]:
+    """Return what a distribution decides.
+
+    Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``median``, ``interval`` of this ``level`` (on a circle it may end at
+    a lower number than it begins), ``covers`` (whether the gold number lies in it), and ``crps``.
+    """
+    if found is None:
+        missing = {"answer": None, "measures": task.score(example, "")}
+        return {"decisions": dict.fromkeys(rules, missing), "level": level} | dict.fromkeys(
+            ("median", "interval", "covers", "crps")
+        )
+    placed, truth = on_period(found, task.period), _truth(task, example)
+    texts = {rule: task.written(placed.decide(rule)) for rule in rules}
+    low, high = placed.interval(level)
+    return {
+        "decisions": {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in texts.items()},
+        "median": f"{placed.median:f}",
+        "interval": [f"{low:f}", f"{high:f}"],
+        "level": level,
+        "covers": None if truth is None else _covers(placed, level, truth),
+        "crps": None if truth is None else placed.crps(truth),
+    }
+
+
 def decision_record(
     task: Task,
     example: Example,
@@ -166,34 +190,28 @@ def decision_record(
 ) -> dict[str, Any]:
     """Return the decisions of a record; ``samples`` are drawn answers, whose median is one more decision.
 
-    Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``truth`` (the
-    gold number), ``median``, ``interval`` of this ``level`` (on a circle it may end at a lower number than it begins), ``covers``
-    (whether the gold number lies in it), ``crps``, and ``expected``: for each metric of ``FITTING``, the expected cost of the
-    ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
+    Beside the keys of :func:`decided`: ``distribution`` (see :func:`recorded_distribution`), ``truth`` (the gold number), and
+    ``expected``: for each metric of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the
+    ``cost`` of the latter.
     """
-    missing = {"answer": None, "measures": task.score(example, "")}
-    sampled = {} if samples is None else {SAMPLED: _sampled(task, example, samples) or missing}
+    record = decided(task, example, found, rules, level)
+    if samples is not None:
+        missing = {"answer": None, "measures": task.score(example, "")}
+        record["decisions"] = {SAMPLED: _sampled(task, example, samples) or missing} | record["decisions"]
     if found is None:
-        parts = dict.fromkeys(("distribution", "truth", "median", "interval", "covers", "crps"))
-        return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
-    gold, said = (number_of(task.read(text)) for text in (example.answer, output))
-    placed = on_period(found, task.period)
-    decided = {rule: task.written(placed.decide(rule)) for rule in rules}
-    low, high = placed.interval(level)
-    record = {
-        "decisions": sampled | {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
+        return record | {"distribution": None, "truth": None, "expected": {}}
+    placed, truth, said = on_period(found, task.period), _truth(task, example), number_of(task.read(output))
+    fitting = [measure for measure in task.measures if measure in FITTING]
+    return record | {
         "distribution": _compact(found) | ({} if task.period is None else {"period": task.period}),
-        "truth": None if gold is None else f"{exact_number('gold', gold):f}",
-        "median": f"{placed.median:f}",
-        "interval": [f"{low:f}", f"{high:f}"],
-        "level": level,
-        "covers": None if gold is None else _covers(placed, level, exact_number("gold", gold)),
-        "crps": None if gold is None else placed.crps(exact_number("gold", gold)),
+        "truth": None if truth is None else f"{truth:f}",
+        "expected": {measure: _expected(task, example, placed, measure, said) for measure in fitting},
     }
-    record["expected"] = {
-        measure: _expected(task, example, placed, measure, said) for measure in task.measures if measure in FITTING
-    }
-    return record
+
+
+def _truth(task: Task, example: Example) -> Decimal | None:
+    gold = number_of(task.read(example.answer))
+    return None if gold is None else exact_number("gold", gold)
 
 
 def every_decision(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

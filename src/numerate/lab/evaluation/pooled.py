@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from numerate.decode.members import Member, active, pooled
 from numerate.distribution import NumberDistribution, spread
 from numerate.lab.data import Example, Task
-from numerate.lab.evaluation.decisions import decision_record, on_period, pool_sizes
+from numerate.lab.evaluation.decisions import decided, decision_record, on_period, pool_sizes
 from numerate.lab.models.loading import LoadedModel
 
 Answer = TypeVar("Answer")
 Ask = Callable[[LoadedModel, Sequence[int], Sequence[int] | None], Sequence[Answer]]
 """Return an answer to each of some rows of a batch; in a stack, the rows come with the model of each."""
-
-POOLED = ("decisions", "median", "interval", "level", "covers", "crps")
-"""Entries of a record that those of smaller pools have too."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class OneByOne:
         models = pool.models if pool.adapters is None else pool.models * pool.size
         for model, adapter in zip(models, pool.adapters or [None] * pool.size, strict=True):
             with active(Member(model.eval(), self.loaded.tokenizer, adapter, 1.0)):
-                yield LoadedModel(**{**vars(self.loaded), "model": model, "pool": None})
+                yield replace(self.loaded, model=model, pool=None)
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def pooled_record(
 ) -> dict[str, Any]:
     """Return :func:`~numerate.lab.evaluation.decisions.decision_record` of the members' pool, of equal weights.
 
-    With several members it also has ``pools``: by size, the entries ``POOLED`` of the pools of the first members; and
+    With several members it also has ``pools``: by size, what the pool of the first members decides; and
     ``members``: their ``disagreement``, and the spread ``within`` them (:func:`numerate.distribution.spread`).
     """
     members = [Member(None, None, None, 1.0)] * len(found)
@@ -76,8 +73,7 @@ def pooled_record(
         return record
     record["pools"] = {}
     for count in pool_sizes(len(found))[:-1]:
-        own = decision_record(task, example, output, pooled(members[:count], found[:count]), rules, level)
-        record["pools"][str(count)] = {name: own[name] for name in POOLED if name in own}
+        record["pools"][str(count)] = decided(task, example, pooled(members[:count], found[:count]), rules, level)
     there = [on_period(one, task.period) for one in found if one is not None]
     apart = spread(there) if there else None
     record["members"] = {

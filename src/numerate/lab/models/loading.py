@@ -11,7 +11,7 @@ other       a folder or a Hub id of a language model or a vision-language model,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,7 +263,8 @@ def load_model(
         model = smollm2() if name == "smollm2" else BUILDERS[name](encoder.tokenizer)
     if adapter != "qlora" or name in NAMED:
         model.to(dtype)
-    return LoadedModel(**vars(encoder), model=model if adapter == "none" else _adapted(model, rank))
+    known = {own.name: getattr(encoder, own.name) for own in fields(PromptEncoder)}
+    return LoadedModel(**known, model=model if adapter == "none" else _adapted(model, rank))
 
 
 def fresh_adapter(loaded: LoadedModel, rank: int, seed: int) -> LoadedModel:
@@ -271,7 +272,7 @@ def fresh_adapter(loaded: LoadedModel, rank: int, seed: int) -> LoadedModel:
     torch.manual_seed(seed)
     peft: Any = loaded.model
     with quietly():
-        return LoadedModel(**{**vars(loaded), "model": _adapted(peft.unload(), rank)})
+        return replace(loaded, model=_adapted(peft.unload(), rank))
 
 
 def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelF
     if loaded.pool is not None and loaded.pool.adapters is None and loaded.name in BUILT:
         from numerate.lab.training.stacked.model import stack  # the package of stacked runs imports this module
 
-        members = stack([LoadedModel(**{**vars(loaded), "model": model, "pool": None}) for model in loaded.pool.models])
+        members = stack([replace(loaded, model=model, pool=None) for model in loaded.pool.models])
         options["members"] = AllAtOnce(members.to(loaded.model.device), [loaded.pool.size])
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 

@@ -6,6 +6,7 @@ import copy
 import gc
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def read_members(
     loaded = load_run_model(config, encoder) if loaded is None else loaded
     files = [trained_file(config, folder, member) for member in range(config.members)]
     if config.adapter == "none" or config.members == 1:
-        models = [loaded, *(LoadedModel(**{**vars(loaded), "model": copy.deepcopy(loaded.model)}) for _ in files[1:])]
+        models = [loaded, *(replace(loaded, model=copy.deepcopy(loaded.model)) for _ in files[1:])]
         return as_pool(models, [read_trained(own, file) for own, file in zip(models, files, strict=True)])
     model: Any = loaded.model
     names = tuple(map(member_name, range(config.members)))

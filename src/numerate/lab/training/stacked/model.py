@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def stack(models: Sequence[LoadedModel]) -> LoadedModel:
             module.register_forward_hook(_as_one)
     whole.__class__ = _stacked_class(type(first))
     whole.members = members
-    return LoadedModel(**{**vars(models[0]), "model": whole})
+    return replace(models[0], model=whole)
 
 
 def unstack(stacked: LoadedModel, index: int, into: LoadedModel) -> LoadedModel:
