@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -202,8 +203,7 @@ def with_head(loaded: LoadedModel, kind: str, task: Task, training: Sequence[Exa
     exact = [exact_number("label", number_of(task.read(example.answer)) or 0) for example in training]
     decimals = max(len(f"{number:f}".partition(".")[2]) for number in exact)
     torch.manual_seed(seed)
-    parts = {name: value for name, value in vars(loaded).items() if name != "model"}
-    return LoadedModel(**parts, model=HeadedModel(loaded.model, kind, numbers, decimals, **settings))
+    return replace(loaded, model=HeadedModel(loaded.model, kind, numbers, decimals, **settings))  # type: ignore[arg-type]
 
 
 class HeadRows:
