@@ -203,7 +203,7 @@ def with_head(loaded: LoadedModel, kind: str, task: Task, training: Sequence[Exa
     exact = [exact_number("label", number_of(task.read(example.answer)) or 0) for example in training]
     decimals = max(len(f"{number:f}".partition(".")[2]) for number in exact)
     torch.manual_seed(seed)
-    return replace(loaded, model=HeadedModel(loaded.model, kind, numbers, decimals, **settings))  # type: ignore[arg-type]
+    return replace(loaded, model=HeadedModel(loaded.model, kind, numbers, decimals, **settings))
 
 
 class HeadRows:
