@@ -213,13 +213,14 @@ class _Runs:
 
     def search(self, finder: NumberFinder, prompts: int | None = None) -> list[NumberDistribution | None]:
         """Return the distribution of each prompt; the prompts are repeated if there are more to search."""
+        from numerate.decode.finder import prompt_seeds
         from numerate.decode.model import generate
 
         found: list[NumberDistribution | None] = []
         for indices in self._batches(self.workload.prompts if prompts is None else prompts):
 
             def use(rows: Any, indices: list[int] = indices) -> None:
-                answers = finder.find(rows, indices, 0)
+                answers = finder.find(rows, indices, prompt_seeds(indices, 0))
                 found.extend(answer.distribution(finder.grammar.value) for answer in answers)
 
             with torch.no_grad():

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from numerate.checks import check_integer
-from numerate.decode.finder import NumberFinder
+from numerate.decode.finder import NumberFinder, prompt_seeds
 from numerate.decode.grammar import Grammar
 from numerate.decode.model import ends_of
 from numerate.decode.rows import Rows
@@ -165,7 +165,8 @@ class DecideNumbers:
             for row, last in enumerate(part.rows.input_ids[:, -1:].tolist()):
                 if _in_word(finder, last):  # only a number after white space is not part of the word
                     part.rows.scores[row, finder.unspaced.to(best.device)] = -torch.inf
-            for index, answers in zip(numbers, finder.find(part.rows, part.members, self.seed), strict=True):
+            seeds = prompt_seeds(part.members, self.seed)
+            for index, answers in zip(numbers, finder.find(part.rows, part.members, seeds), strict=True):
                 one = answers.distribution(finder.grammar.value)
                 if one is not None:
                     found[group.members[index]].append(one)

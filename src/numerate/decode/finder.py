@@ -65,12 +65,8 @@ class NumberFinder:
         ids = [*fork.ids, *fork.late_ids.tolist(), *fork.exceeding_ids.tolist()]
         return torch.tensor([i for i in ids if self.texts[i][0] not in self.tree.spaces], dtype=torch.long)
 
-    def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
-        """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
-        return self.find_seeded(rows, indices, prompt_seeds(indices, seed))
-
-    def find_seeded(self, rows: Rows, indices: Sequence[int], seeds: Sequence[Sequence[int]]) -> list[Answers]:
-        """Do the same with :func:`prompt_seeds` of each row."""
+    def find(self, rows: Rows, indices: Sequence[int], seeds: Sequence[Sequence[int]]) -> list[Answers]:
+        """Return the answers that may follow each row: ``indices`` and :func:`prompt_seeds` are those of the prompts."""
         self._check(rows, indices)
         memory = _default_memory(rows.scores.device) if self.memory is None else self.memory
         most = len(rows) if self.width is None else max(1, memory // max(1, rows.bytes_per_row * self.width))

@@ -177,10 +177,11 @@ class NumberGrammar(Grammar):
             return None
         low, high = self._magnitudes[bool(minus)]
         shape = _DIGIT.sub("0", whole)
+        alone = whole.startswith("0") and not self.leading_zeros  # no digit follows
         fitting, inside = list[str](), True
         for form in self._forms:
             total = form.count("0")
-            if not (shape == form if point else form.startswith(shape)) or (self._zero_first(whole) and total > 1):
+            if not (shape == form if point else form.startswith(shape)) or (alone and total > 1):
                 continue
             least, most = self._interval(whole, decimals, total)
             if max(least, low) <= min(most, high):
@@ -189,9 +190,6 @@ class NumberGrammar(Grammar):
         if not fitting:
             return None
         return (shape, point, len(decimals), *fitting) if inside else prefix
-
-    def _zero_first(self, whole: str) -> bool:
-        return whole.startswith("0") and not self.leading_zeros
 
     def _starts(self, negative: bool) -> bool:
         """Whether some number of this sign is in range."""

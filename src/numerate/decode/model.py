@@ -214,7 +214,7 @@ def _answers(
     found: list[Answers] = []
 
     def use(rows: Rows) -> None:
-        found.extend(finder.find_seeded(rows, [*indices] * len(members), [*seeds] * len(members)))
+        found.extend(finder.find(rows, [*indices] * len(members), [*seeds] * len(members)))
 
     if len(members) == 1:
         with active(members[0]):

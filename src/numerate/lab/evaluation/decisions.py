@@ -119,7 +119,7 @@ def find_distributions(
     seeds = [*zip([seed] * len(indices) if isinstance(seed, int) else seed, indices, strict=True)]
     batch = prompts(loaded, examples, members)
     with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
-        generate(loaded.model, batch, lambda rows: answers.extend(finder.find_seeded(rows, indices, seeds)), options)
+        generate(loaded.model, batch, lambda rows: answers.extend(finder.find(rows, indices, seeds)), options)
     return [answer.distribution(finder.grammar.value) for answer in answers]
 
 
