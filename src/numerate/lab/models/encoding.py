@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -231,13 +231,6 @@ def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
     return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
 
 
-class RowMaker(Protocol):
-    """Makes the row to train on from a row of :func:`encode`, such as :class:`SoftAnswers`."""
-
-    def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
-        """Return the row at a position of the order of training."""
-
-
 class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
     """Rows in training order. Rows with pictures are built on access, because all of them would fill the memory."""
 
@@ -299,7 +292,7 @@ def training_data(
     seed: int,
     max_length: int,
     drawn: int | None = None,
-    soft: RowMaker | None = None,
+    soft: Callable[[dict[str, Any], Example, int], dict[str, Any]] | None = None,
     shared: SharedData | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.
@@ -311,7 +304,7 @@ def training_data(
     drawn = seed if drawn is None else drawn
 
     def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
-        return row if soft is None else soft.row(row, example, position)
+        return row if soft is None else soft(row, example, position)
 
     if examples[0].picture is not None:
 

@@ -159,7 +159,7 @@ def run_data(
         seed=config.member_seed(member),
         drawn=config.seed,
         max_length=config.max_length,
-        soft=soft,
+        soft=None if soft is None else soft.row,
         shared=shared,
     )
     if config.loss not in (CROSS_ENTROPY, *HEADS) and config.term_numbers != "all":
