@@ -158,13 +158,13 @@ def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") 
         )
 
 
-def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
+def check_labels(labels: Tensor) -> Tensor:
     """Raise unless ``labels`` is an integer tensor with a dimension; return it as int64."""
-    check_tensor(name, labels, "of token ids [.., T]")
+    check_tensor("labels", labels, "of token ids [.., T]")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype.itemsize == 1:
-        raise TypeError(f"{name} has dtype {labels.dtype}: expected integer token ids; use {name}.long().")
+        raise TypeError(f"labels has dtype {labels.dtype}: expected integer token ids; use labels.long().")
     if labels.dim() == 0:
-        raise ValueError(f"{name} has shape (): expected [.., T]; use {name}[None].")
+        raise ValueError("labels has shape (): expected [.., T]; use labels[None].")
     return labels.long()
 
 

@@ -70,12 +70,12 @@ def shuffled_values(values: Tensor, seed: int) -> Tensor:
     return values[torch.randperm(values.shape[0], generator=torch.Generator().manual_seed(seed))]
 
 
-def random_gram(size: int, seed: int, features: int = 4, power: int = 5) -> Tensor:
-    """Return a gram that ignores the values: products of random sign vectors, to an odd power (SMMD, appendix C.4)."""
+def random_gram(size: int, seed: int) -> Tensor:
+    """Return a gram that ignores the values: products of random sign vectors of length 4, to the power 5 (SMMD, appendix C.4)."""
     generator = torch.Generator().manual_seed(seed)
-    signs = torch.randint(0, 2, (size, features), generator=generator, dtype=torch.float32).double() * 2 - 1
+    signs = torch.randint(0, 2, (size, 4), generator=generator, dtype=torch.float32).double() * 2 - 1
     unit = F.normalize(signs, dim=1)
-    return (unit @ unit.T).pow(power)
+    return (unit @ unit.T).pow(5)
 
 
 def check_gram(gram: Tensor, size: int) -> Tensor:

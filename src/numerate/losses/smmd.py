@@ -198,9 +198,9 @@ class SMMDLoss(NumericLoss):
         return cost.relu() if self.variant == "released" else cost
 
 
-def decades(span: float, first: float = 2.0) -> tuple[float, ...]:
+def decades(span: float) -> tuple[float, ...]:
     """Return 2, 20, 200, .. up to ``span``."""
-    sigmas = [first]
+    sigmas = [2.0]
     while sigmas[-1] * 10 <= span:
         sigmas.append(sigmas[-1] * 10)
     return tuple(sigmas)

@@ -120,11 +120,11 @@ class QuantileHead(NumberHead):
 KINDS: dict[str, type[NumberHead]] = {"scalar_head": ScalarHead, "hl_gauss_head": HLGaussHead, "quantile_head": QuantileHead}
 
 
-def bin_edges(numbers: Tensor, bins: int = BINS) -> Tensor:
-    """Return the edges ``[bins + 1]`` of a histogram over these numbers."""
+def bin_edges(numbers: Tensor) -> Tensor:
+    """Return the edges ``[BINS + 1]`` of a histogram over these numbers."""
     lowest, highest = float(numbers.min()), float(numbers.max())
-    width = ((highest - lowest) or 1.0) / (bins - 2 * _BEYOND)
-    return torch.linspace(lowest - _BEYOND * width, highest + _BEYOND * width, bins + 1)
+    width = ((highest - lowest) or 1.0) / (BINS - 2 * _BEYOND)
+    return torch.linspace(lowest - _BEYOND * width, highest + _BEYOND * width, BINS + 1)
 
 
 def hl_gauss_targets(numbers: Tensor, edges: Tensor) -> Tensor:
