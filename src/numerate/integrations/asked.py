@@ -204,7 +204,7 @@ class Asked:
         if soft is None:
             found = numeric_rows(loss.vocab, rows) if with_loss else None
         else:
-            found = rows.counts_of(soft.numbers)
+            found = sum(bool(soft.numbers(row)) for row in rows.rows)
             first = f"soft labels ({_described(soft.target)})" if self.is_soft else parts.pop() if parts else "cross-entropy"
             parts.insert(0, f"{first} on {_place(soft)}")
         parts = parts or ["cross-entropy"]

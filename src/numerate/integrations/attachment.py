@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from numerate.integrations.asked import Asked
 from numerate.integrations.fields import LABEL_FIELDS, keep_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.notice import notice
-from numerate.integrations.step import LossSums, will_be_logged
-from numerate.objective import NumericObjective
+from numerate.integrations.step import LossSums, StepCounts, check_gradient, will_be_logged
+from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.targets import SoftNumbers
 from numerate.targets.drawn import EpochDataset
 from numerate.targets.tokenised_rows import TokenColumn
@@ -67,9 +69,9 @@ class Attachment(ABC):
     def _refuse(self, trainer: Any) -> None:
         """Raise for a trainer that cannot be attached to."""
 
-    @abstractmethod
     def _token_column(self, trainer: Any, asked: Asked) -> TokenColumn:
         """Return the tokens in which numbers are drawn."""
+        return "input_ids"
 
     @abstractmethod
     def _change_trainer(self, trainer: Any) -> None:
@@ -79,9 +81,18 @@ class Attachment(ABC):
     def _count_step(self, batches: list[Any]) -> None:
         """Count the step that begins."""
 
-    @abstractmethod
     def _evaluated(self) -> dict[str, float]:
         """Return the parts of an evaluation that the trainer's metrics lack."""
+        return self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
+
+    def _add(self, out: ObjectiveOutput, counts: StepCounts, positions: Tensor, *, training: bool, extra: Any = 0.0) -> None:
+        """Add a micro-batch to what is logged; raise if it cannot be trained on. ``extra``: what the model adds to the loss."""
+        if not training:
+            self._evaluation.add_batch(out, counts, positions, self.objective, extra)
+            return
+        check_gradient(out.loss)
+        self._training.add_step(out, counts, positions, first=self._first or not self._left)
+        self._left, self._first = max(self._left - 1, 0), False
 
     def _draw(self, trainer: Any, dataset: EpochDataset, collator: Any) -> None:
         """Draw the numbers of the training rows in each epoch; rows of evaluations stay as they are."""

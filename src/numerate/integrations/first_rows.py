@@ -66,18 +66,12 @@ class FirstRows:
             )
             return cls([row for row in rows if _has_tokens(row, sequence)], len(dataset) <= len(chosen), collated=True)
 
-    def counts_of(self, numbers: Callable[[Row], list[str]]) -> int:
-        """Return how many rows have any of the numbers that a function finds."""
-        return sum(bool(numbers(row)) for row in self.rows)
-
     def __str__(self) -> str:
         return f"{'' if self.complete else 'the first '}{len(self.rows):,} row{'s' if len(self.rows) != 1 else ''}"
 
 
-def numeric_rows(vocab: NumericVocab | None, rows: FirstRows) -> int | None:
-    """Return how many rows have a numeric token among their labels; None without a vocabulary."""
-    if vocab is None:
-        return None
+def numeric_rows(vocab: NumericVocab, rows: FirstRows) -> int:
+    """Return how many rows have a numeric token among their labels."""
     numeric = set(vocab.token_ids.tolist())
 
     def labels(row: Row) -> list[int]:

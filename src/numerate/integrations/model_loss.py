@@ -33,7 +33,7 @@ from numerate.integrations.alignment import (
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
 from numerate.integrations.split_sequences import fields_of_part, split_over, whole_labels
-from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers
+from numerate.integrations.step import StepCounts, reads_complete_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import CutSequence, NumericObjective, ObjectiveOutput
 from numerate.objective.no_loss import NoLoss
@@ -48,7 +48,6 @@ class ForwardPass:
     step: list[Batch]  # the batches that were counted; needed until labels are checked
     cut: CutSequence | None = None  # how the sequences of the batch are cut over processes
     repeated: Tensor | None = None  # [B], mask of rows to ignore
-    training: bool = False
     with_overrun: bool = False  # whether to compute ``numeric/overrun``
     output: ObjectiveOutput | None = None
     targets: Tensor | None = None  # [.., T], the aligned labels of ``output``
@@ -96,9 +95,6 @@ class ModelLoss:
                 outputs, extra = self._run(model, forward)
         finally:
             self._pass = None
-        assert forward.output is not None
-        if forward.training:
-            check_gradient(forward.output.loss)
         return outputs, extra
 
     def _run(self, model: nn.Module, forward: ForwardPass) -> tuple[Any, Tensor]:

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from numerate.integrations.accepted import base_model, is_encoder_decoder
-from numerate.integrations.asked import Asked
 from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, fields_of, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.split_sequences import split_over
 from numerate.integrations.step import (
     StepCounts,
-    check_gradient,
     numeric_positions,
     reads_complete_numbers,
     without_repeats,
@@ -28,7 +26,6 @@ from numerate.integrations.step import (
 from numerate.integrations.transformers import adapted
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective.no_loss import NoLoss
-from numerate.targets.tokenised_rows import TokenColumn
 
 
 class LogitsAttachment(Attachment):
@@ -43,9 +40,6 @@ class LogitsAttachment(Attachment):
             raise NotImplementedError(
                 f"one process with {trainer.args.n_gpu} GPUs (DataParallel): expected one process per GPU; start with `torchrun`."
             )
-
-    def _token_column(self, trainer: Any, asked: Asked) -> TokenColumn:
-        return "input_ids"
 
     def _change_trainer(self, trainer: Any) -> None:
         if (parts := max(split_over("cp", trainer), split_over("sp", trainer))) > 1:
@@ -101,13 +95,7 @@ class LogitsAttachment(Attachment):
             with_overrun=self._logged if in_step else not training,
             **fields,
         )
-        positions = numeric_positions(self.objective, targets)
-        if training:
-            check_gradient(out.loss)
-            self._training.add_step(out, counts, positions, first=self._first or not in_step)
-            self._left, self._first = max(self._left - 1, 0), False
-        else:
-            self._evaluation.add_batch(out, counts, positions, self.objective, 0.0)
+        self._add(out, counts, numeric_positions(self.objective, targets), training=training)
         # The average over processes divides by their number.
         missing = (
             1 if self._will_be_multiplied(num_items_in_batch) else trainer.accelerator.num_processes // trainer.get_tp_size()
@@ -118,9 +106,6 @@ class LogitsAttachment(Attachment):
     def _will_be_multiplied(self, num_items_in_batch: Any) -> bool:
         """Return whether the trainer multiplies the loss by the number of processes."""
         return bool(self.trainer.args.average_tokens_across_devices and num_items_in_batch is not None)
-
-    def _evaluated(self) -> dict[str, float]:
-        return self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
 
 
 def _of_labels(batch: Batch) -> dict[str, Any]:

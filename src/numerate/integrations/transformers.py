@@ -208,23 +208,17 @@ class TrainerAttachment(Attachment):
         cut = cut_of(trainer, inputs, training=model_loss.model.training)
         if in_step:
             assert self._counts is not None
-            forward = ForwardPass(inputs, self._counts, self._batches, cut, training=True, with_overrun=self._logged)
-            self._left -= 1
+            forward = ForwardPass(inputs, self._counts, self._batches, cut, with_overrun=self._logged)
         else:
             copies = trainer.get_tp_size() * split_over("cp", trainer)
             counted = inputs if training else without_repeats(inputs, trainer.accelerator, copies)
             counts = model_loss.count([counted], cut)
-            forward = ForwardPass(inputs, counts, [counted], cut, training=training, with_overrun=not training)
+            forward = ForwardPass(inputs, counts, [counted], cut, with_overrun=not training)
             forward.repeated = None if training else repeated_rows(labels_of(inputs), trainer.accelerator, copies)
         outputs, extra = model_loss.run(model, forward)
         out = forward.output
         assert out is not None and forward.targets is not None
-        positions = numeric_positions(self.objective, forward.targets)
-        if training:
-            self._training.add_step(out, forward.counts, positions, first=self._first or not in_step)
-            self._first = False
-        else:
-            self._evaluation.add_batch(out, forward.counts, positions, self.objective, extra)
+        self._add(out, forward.counts, numeric_positions(self.objective, forward.targets), training=training, extra=extra)
         if in_step:
             self._counts = forward.counts
         steps = trainer.current_gradient_accumulation_steps if training else 1
@@ -249,9 +243,6 @@ class TrainerAttachment(Attachment):
         with torch.no_grad(), trainer.compute_loss_context_manager():
             loss = trainer.compute_loss(model, trainer._prepare_inputs(inputs))
         return (loss.detach(), *result[1:])
-
-    def _evaluated(self) -> dict[str, float]:
-        return self._evaluation.of_set(self.trainer.accelerator, self.objective, self.trainer.get_tp_size())
 
     def _will_be_divided(self, num_items_in_batch: Any) -> bool:
         """Return whether the trainer divides our loss by the accumulation steps: before transformers 5.19 it always may."""

@@ -21,11 +21,10 @@ from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.split_sequences import cut_of, refuse_split, split_over, whole_labels
-from numerate.integrations.step import StepCounts, check_gradient, check_objective, without_repeats
+from numerate.integrations.step import StepCounts, check_objective, without_repeats
 from numerate.integrations.trl_forward import NumericCausalLMOutput, NumericForward
 from numerate.objective import CutSequence, NumericObjective
 from numerate.targets import SoftCollator
-from numerate.targets.tokenised_rows import TokenColumn
 
 from trl import SFTTrainer  # isort: skip - after the check of its version
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # isort: skip
@@ -48,9 +47,6 @@ class SFTAttachment(Attachment):
         names = getattr(trainer.train_dataset, "column_names", None) or ()
         if has_fields(names) and trainer.args.max_length is not None and trainer.args.truncation_mode == "keep_end":
             _refuse_moved("truncation_mode='keep_end' with max_length", names)
-
-    def _token_column(self, trainer: SFTTrainer, asked: Asked) -> TokenColumn:
-        return "input_ids"
 
     def _change_trainer(self, trainer: SFTTrainer) -> None:
         objective = self.objective
@@ -112,12 +108,7 @@ class SFTAttachment(Attachment):
         result = type(trainer).compute_loss(trainer, model, without_fields(inputs), **options)
         loss, outputs = result if return_outputs else (result, None)
         term = self._numeric.take()
-        if training:
-            check_gradient(term.out.loss)
-            self._training.add_step(term.out, counts, term.positions, first=self._first or not in_step)
-            self._left, self._first = max(self._left - 1, 0), False
-        else:
-            self._evaluation.add_batch(term.out, counts, term.positions, self.objective, 0.0)
+        self._add(term.out, counts, term.positions, training=training)
         loss = loss + term.out.loss * (trainer.accelerator.num_processes // self._same)
         return (loss, outputs) if return_outputs else loss
 
