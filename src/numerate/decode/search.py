@@ -31,49 +31,28 @@ Rest = Literal["draw", "drop"]
 
 
 class Node(NamedTuple):
-    """An open prefix of an answer.
+    """An open prefix of an answer."""
 
-    Attributes:
-        prompt: index of the prompt.
-        text: the prefix, including leading white space.
-        mass: its probability, or its weight after subsampling.
-        exact: whether the mass is its probability.
-        parent: index of its parent among the previously expanded nodes; index of the prompt for a root.
-        branch: index among the parent's continuations; -1 for a root.
-        token_ids: the tokens from the root on, where they are known.
-        edges: the length of the text after each of them.
-    """
-
-    prompt: int
-    text: str
-    mass: float
-    exact: bool
-    parent: int
-    branch: int = -1
-    token_ids: tuple[int, ...] = ()
-    edges: tuple[int, ...] = ()
+    prompt: int  # index of the prompt
+    text: str  # the prefix, including leading white space
+    mass: float  # its probability, or its weight after subsampling
+    exact: bool  # whether the mass is its probability
+    parent: int  # index of its parent among the previously expanded nodes; index of the prompt for a root
+    branch: int = -1  # index among the parent's continuations; -1 for a root
+    token_ids: tuple[int, ...] = ()  # the tokens from the root on, where they are known
+    edges: tuple[int, ...] = ()  # the length of the text after each of them
 
 
 class Branches(NamedTuple):
-    """How the probability of a node is split, as shares that sum to 1.
+    """How the probability of a node is split, as shares that sum to 1."""
 
-    Attributes:
-        pieces: texts that continue the prefix, in order.
-        shares: ``[C]``, the probability of each.
-        answers: the texts that end here, with their probabilities.
-        nothing: the probability that the text ends without an answer.
-        exceeding: the probability of more digits than the grammar allows.
-        unknown: the probability of unknown tokens.
-        token_ids: the token of each piece, if known.
-    """
-
-    pieces: Sequence[str]
-    shares: Floats
-    answers: Sequence[tuple[str, float]]
-    nothing: float = 0.0
-    exceeding: float = 0.0
-    unknown: float = 0.0
-    token_ids: Sequence[int] = ()
+    pieces: Sequence[str]  # texts that continue the prefix, in order
+    shares: Floats  # [C], the probability of each
+    answers: Sequence[tuple[str, float]]  # the texts that end here, with their probabilities
+    nothing: float = 0.0  # the probability that the text ends without an answer
+    exceeding: float = 0.0  # the probability of more digits than the grammar allows
+    unknown: float = 0.0  # the probability of unknown tokens
+    token_ids: Sequence[int] = ()  # the token of each piece, if known
 
 
 Watch = Callable[[Sequence[Node], Sequence[Branches]], object]

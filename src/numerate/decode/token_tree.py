@@ -51,27 +51,17 @@ class _Node:
 
 @dataclass(frozen=True)
 class Fork:
-    r"""The effect of tokens after a prefix. A token in none of the lists ends the answer immediately.
+    """The effect of tokens after a prefix. A token in none of the lists ends the answer immediately."""
 
-    Attributes:
-        token_ids: ``[C]``, tokens that continue the answer, sorted by text.
-        pieces: the text of each of them.
-        states: the state after each of them; see :meth:`TokenTree.fork`.
-        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``; grouped by piece.
-        late_pieces: the part of each that belongs to the answer.
-        late_cuts: like ``cut``, for each of them.
-        exceeding_ids: ``[X]``, tokens that add more digits than allowed, or leave the range.
-        cut: characters after the answer if the prefix ends here: 1 for ``12.``, where the point is a full stop; None if the
-            prefix contains no answer.
-    """
-
-    token_ids: Tensor
-    pieces: tuple[str, ...]
-    states: tuple[Hashable, ...]
-    late_ids: Tensor
-    late_pieces: tuple[str, ...]
-    late_cuts: tuple[int | None, ...]
-    exceeding_ids: Tensor
+    token_ids: Tensor  # [C], tokens that continue the answer, sorted by text
+    pieces: tuple[str, ...]  # the text of each of them
+    states: tuple[Hashable, ...]  # the state after each of them; see ``fork``
+    late_ids: Tensor  # [L], tokens that continue the answer and end it, such as ``5\n``; grouped by piece
+    late_pieces: tuple[str, ...]  # the part of each that belongs to the answer
+    late_cuts: tuple[int | None, ...]  # like ``cut``, for each of them
+    exceeding_ids: Tensor  # [X], tokens that add more digits than allowed, or leave the range
+    # Characters after the answer if the prefix ends here: 1 for ``12.``, where the point is a full stop; None if the prefix
+    # contains no answer.
     cut: int | None
 
     @cached_property

@@ -26,17 +26,11 @@ _HEAVY = ("pixel_values", "input_features", "input_values", "image", "images")  
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows of a data set, tokenised.
+    """The first rows of a data set, tokenised."""
 
-    Attributes:
-        rows: none if the data set is empty, a stream, or missing.
-        complete: whether there are no others.
-        collated: whether the rows are no tokens before the collator.
-    """
-
-    rows: list[Row]
-    complete: bool = True
-    collated: bool = False
+    rows: list[Row]  # none if the data set is empty, a stream, or missing
+    complete: bool = True  # whether there are no others
+    collated: bool = False  # whether the rows are no tokens before the collator
 
     @classmethod
     def of(cls, dataset: Any, collator: Callable[[list[Any]], Mapping[str, Any]], sequence: TokenColumn) -> FirstRows:

@@ -104,21 +104,14 @@ def _question(model: AskableModel, cells: Mapping[str, str], line: str) -> Row:
 
 @dataclass(frozen=True)
 class _Searched:
-    """What is kept of a question while rule and interval change.
+    """What is kept of a question while rule and interval change."""
 
-    Attributes:
-        found: the model's distribution.
-        answers: by rule; that of greedy decoding, by the first member of a pool, is None if it has no number.
-        decisions: the best answer for each metric, its expected score, and that of the greedy answer.
-        stray: values that ``decide`` leaves out; None if there are none.
-        tree: of the search, of the first member of a pool.
-    """
-
-    found: NumberDistribution
+    found: NumberDistribution  # the model's distribution
+    # By rule; that of greedy decoding, by the first member of a pool, is None if it has no number.
     answers: dict[Rule, Decimal | None]
-    decisions: list[dict[str, object]]
-    stray: dict[str, object] | None
-    tree: dict[str, object]
+    decisions: list[dict[str, object]]  # the best answer for each metric, its expected score, and that of the greedy answer
+    stray: dict[str, object] | None  # values that ``decide`` leaves out; None if there are none
+    tree: dict[str, object]  # of the search, of the first member of a pool
 
 
 def _searched(model: AskableModel, row: Row, width: int, covered: float) -> _Searched:

@@ -12,29 +12,17 @@ from numerate.decode.search import Branches, Node
 
 @dataclass
 class TreeBranch:
-    """A prefix of an answer in the tree.
+    """A prefix of an answer in the tree."""
 
-    Attributes:
-        text: all tokens.
-        piece: the last token.
-        p: its probability; below a sampled prefix, its weight.
-        ends: the part of it that is a complete number here.
-        searched: whether the search continued from here.
-        drawn: whether it was sampled and also stands for unlikely prefixes that were not searched.
-        children: the most likely continuations, in descending order.
-        others: number of continuations that are not shown.
-        others_p: their probability.
-    """
-
-    text: str
-    piece: str
-    p: float
-    ends: float = 0.0
-    searched: bool = False
-    drawn: bool = False
-    children: list[TreeBranch] = field(default_factory=list)
-    others: int = 0
-    others_p: float = 0.0
+    text: str  # all tokens
+    piece: str  # the last token
+    p: float  # its probability; below a sampled prefix, its weight
+    ends: float = 0.0  # the part of it that is a complete number here
+    searched: bool = False  # whether the search continued from here
+    drawn: bool = False  # whether it was sampled and also stands for unlikely prefixes that were not searched
+    children: list[TreeBranch] = field(default_factory=list)  # the most likely continuations, in descending order
+    others: int = 0  # number of continuations that are not shown
+    others_p: float = 0.0  # their probability
 
     def to_dict(self) -> dict[str, object]:
         """Return the branch and its descendants as plain values."""

@@ -63,27 +63,16 @@ Answer = tuple[Searched, Prediction]
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model and how it is asked.
+    """A model and how it is asked."""
 
-    Attributes:
-        name: that requests call it.
-        questions: how rows are asked about.
-        decide: the rule of decisions.
-        level: of the interval.
-        answer: from questions to distributions and predictions.
-        calls: concurrent calls of ``answer``, of one question each if there are several.
-        calibration: what the intervals are calibrated with; None: they are the model's own.
-        weights: a mark that changes when the weights of the model change, if they are known.
-    """
-
-    name: str
-    questions: Questions
-    decide: str
-    level: float
-    answer: Callable[[list[AskedQuestion]], Sequence[Answer]]
-    calls: int = 1
-    calibration: Mapping[str, Any] | None = None
-    weights: str | None = None
+    name: str  # that requests call it
+    questions: Questions  # how rows are asked about
+    decide: str  # the rule of decisions
+    level: float  # of the interval
+    answer: Callable[[list[AskedQuestion]], Sequence[Answer]]  # from questions to distributions and predictions
+    calls: int = 1  # concurrent calls of ``answer``, of one question each if there are several
+    calibration: Mapping[str, Any] | None = None  # what the intervals are calibrated with; None: they are the model's own
+    weights: str | None = None  # a mark that changes when the weights of the model change, if they are known
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -100,21 +89,13 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Limits of requests."""
 
-    Attributes:
-        batch_size: questions that are asked together.
-        queue: questions that wait.
-        prompt: characters of a question.
-        body: bytes of a request.
-        seconds: from a request to its answer.
-    """
-
-    batch_size: int = 64
-    queue: int = 256
-    prompt: int = 20_000
-    body: int = 1 << 18
-    seconds: float = 300.0
+    batch_size: int = 64  # questions that are asked together
+    queue: int = 256  # questions that wait
+    prompt: int = 20_000  # characters of a question
+    body: int = 1 << 18  # bytes of a request
+    seconds: float = 300.0  # from a request to its answer
 
 
 class NumberApi:

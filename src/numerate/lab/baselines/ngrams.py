@@ -20,19 +20,12 @@ _LONGEST = (4, 2, 6)  # characters of an n-gram; the first is used while the oth
 
 @dataclass(frozen=True)
 class RidgeSettings:
-    """Settings of ridge regression that are chosen on validation rows.
+    """Settings of ridge regression that are chosen on validation rows."""
 
-    Attributes:
-        longest: the most characters of an n-gram.
-        alpha: the penalty of the weights.
-        norm: of the features of a text; None: a longer text has larger features, as molecules need.
-        log: predict the logarithm of the target.
-    """
-
-    longest: int = _LONGEST[0]
-    alpha: float = 1.0
-    norm: Literal["l2"] | None = "l2"
-    log: bool = False
+    longest: int = _LONGEST[0]  # the most characters of an n-gram
+    alpha: float = 1.0  # the penalty of the weights
+    norm: Literal["l2"] | None = "l2"  # of the features of a text; None: a longer text has larger features, as molecules need
+    log: bool = False  # predict the logarithm of the target
 
 
 def shows_text(examples: Sequence[Example]) -> bool:

@@ -108,21 +108,13 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class GridWork:
-    """A comparison as work for a machine.
+    """A comparison as work for a machine."""
 
-    Attributes:
-        losses: names, in the order in which they are kept.
-        kinds: in the order in which they run.
-        slots: runs at a time.
-        stacked: whether the runs of a seed are trained as one.
-        trials: tuning runs of each kind.
-    """
-
-    losses: Sequence[str]
-    kinds: Sequence[Kind]
-    slots: int = 1
-    stacked: bool = False
-    trials: int = 0
+    losses: Sequence[str]  # names, in the order in which they are kept
+    kinds: Sequence[Kind]  # in the order in which they run
+    slots: int = 1  # runs at a time
+    stacked: bool = False  # whether the runs of a seed are trained as one
+    trials: int = 0  # tuning runs of each kind
 
     def seconds(self, choice: Choice) -> float:
         """Return the time that a choice takes, from now to the report."""

@@ -133,25 +133,15 @@ def _measured_until(config: RunConfig, pictures: Path, processes: int, limit: fl
 
 @dataclass(frozen=True)
 class BudgetedPlan:
-    """A comparison that fits into a budget.
+    """A comparison that fits into a budget."""
 
-    Attributes:
-        budget: the time.
-        experiment: with the losses, seeds, steps and test rows that were chosen.
-        others: seeds to run too, if there is time left.
-        text: what was chosen and left out.
-        quick: says that it is a quick look, if it is no more.
-        report: seconds that the report takes.
-        note: which seeds were left out, if it has ended.
-    """
-
-    budget: Budget
-    experiment: Experiment
-    others: Sequence[int]
-    text: str
-    quick: str
-    report: float
-    note: str = ""
+    budget: Budget  # the time
+    experiment: Experiment  # with the losses, seeds, steps and test rows that were chosen
+    others: Sequence[int]  # seeds to run too, if there is time left
+    text: str  # what was chosen and left out
+    quick: str  # says that it is a quick look, if it is no more
+    report: float  # seconds that the report takes
+    note: str = ""  # which seeds were left out, if it has ended
 
     def with_seeds(self, seeds: Sequence[int]) -> Experiment:
         """Return the comparison with other seeds."""

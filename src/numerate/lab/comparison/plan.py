@@ -308,21 +308,13 @@ def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a comparison will do.
+    """What a comparison will do."""
 
-    Attributes:
-        experiment: its runs.
-        tasks: by :func:`task_key`; none with Ray, whose machines may have the data, and not this one.
-        executor: that trains them.
-        folder: of the comparison.
-        said: lines on what was chosen.
-    """
-
-    experiment: Experiment
-    tasks: dict[str, Task]
-    executor: str
-    folder: Path
-    said: list[str]
+    experiment: Experiment  # its runs
+    tasks: dict[str, Task]  # by ``task_key``; none with Ray, whose machines may have the data, and not this one
+    executor: str  # that trains them
+    folder: Path  # of the comparison
+    said: list[str]  # lines on what was chosen
 
 
 def planned(

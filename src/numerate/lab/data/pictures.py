@@ -18,14 +18,10 @@ _DRAWN_WITH = ("numerate", "numpy", "pillow", "matplotlib")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that is not made yet: a function, and what it is called with.
+    """A picture that is not made yet: a function, and what it is called with."""
 
-    Attributes:
-        draw: returns the image; a function of a module.
-        args: of ``draw``. Their ``repr`` says all that decides the image, except for a path, which stands for the file there.
-    """
-
-    draw: Callable[..., Image]
+    draw: Callable[..., Image]  # returns the image; a function of a module
+    # Arguments of ``draw``. Their ``repr`` says all that decides the image, except for a path, which stands for the file there.
     args: tuple[Any, ...]
 
     @cached_property

@@ -80,14 +80,6 @@ def format_text(text: str) -> str:
 class TaskFormat:
     """Writes questions and answers of a task in a format, and reads answers back.
 
-    Args:
-        format: how numbers are written.
-        questions: matches the numbers of a question that are written in the format; None: none are.
-        answers: matches those of an answer, as the task writes it.
-        said: matches those of an answer in the format.
-        strict: whether an answer with digits that are no number in the format has no number: one number is expected, and part
-            of a text such as ``3:12`` is not it.
-
     Examples:
         >>> from numerate.lab.data import Arithmetic
         >>> padded = TaskFormat.of(Arithmetic(), NumberFormat("padded", digits=3, decimals=0))
@@ -95,10 +87,12 @@ class TaskFormat:
         ('003-012=', '-009', '-9')
     """
 
-    format: NumberFormat = field(default_factory=NumberFormat)
-    questions: re.Pattern[str] | None = None
-    answers: re.Pattern[str] = NUMBER
-    said: re.Pattern[str] = NUMBER
+    format: NumberFormat = field(default_factory=NumberFormat)  # how numbers are written
+    questions: re.Pattern[str] | None = None  # matches the numbers of a question that are written in the format; None: none are
+    answers: re.Pattern[str] = NUMBER  # matches those of an answer, as the task writes it
+    said: re.Pattern[str] = NUMBER  # matches those of an answer in the format
+    # Whether an answer with digits that are no number in the format has no number: one number is expected, and part of a text
+    # such as ``3:12`` is not it.
     strict: bool = False
 
     @classmethod

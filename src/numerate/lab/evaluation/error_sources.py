@@ -48,27 +48,16 @@ _SPREAD = ("within", "disagreement")  # of the members of a record
 
 @dataclass(frozen=True)
 class ErrorSources:
-    """Where the error of greedy answers comes from: means over ``examples``, as costs. The module has the formula.
+    """Where the error of greedy answers comes from: means over ``examples``, as costs. The module has the formula."""
 
-    Attributes:
-        measure: the metric of the error.
-        rule: the rule that minimises it in expectation.
-        examples: examples with finite costs.
-        left_out: examples without.
-        greedy: cost of the greedy answers.
-        decided: cost of the answers that the rule decides.
-        expected_greedy: what the model expects the greedy answers to cost.
-        expected_decided: what it expects the decided ones to cost, the least possible.
-    """
-
-    measure: str
-    rule: str
-    examples: int
-    left_out: int
-    greedy: float
-    decided: float
-    expected_greedy: float
-    expected_decided: float
+    measure: str  # the metric of the error
+    rule: str  # the rule that minimises it in expectation
+    examples: int  # examples with finite costs
+    left_out: int  # examples without
+    greedy: float  # cost of the greedy answers
+    decided: float  # cost of the answers that the rule decides
+    expected_greedy: float  # what the model expects the greedy answers to cost
+    expected_decided: float  # what it expects the decided ones to cost, the least possible
 
     @property
     def decision(self) -> float:
@@ -112,49 +101,30 @@ def rule_and_members(decision: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of the first members of a run: E examples, missing values infinite.
+    """The pool of the first members of a run: E examples, missing values infinite."""
 
-    Attributes:
-        measures: by rule, then by metric: ``[E]``.
-        covers: ``[E]``, whether the gold number lies in the interval.
-        crps: ``[E]``
-    """
-
-    measures: Mapping[str, Mapping[str, Floats]]
-    covers: Floats
-    crps: Floats
+    measures: Mapping[str, Mapping[str, Floats]]  # by rule, then by metric: [E]
+    covers: Floats  # [E], whether the gold number lies in the interval
+    crps: Floats  # [E]
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What the records of one split say about decisions: E examples, missing values infinite.
+    """What the records of one split say about decisions: E examples, missing values infinite."""
 
-    Attributes:
-        level: of the interval.
-        measures: by decision, greedy first, then by metric: ``[E]``.
-        fallback: by metric: ``[E]``, what an answer without a number has in a mean (:mod:`numerate.lab.evaluation.missing`).
-        expected: by metric of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
-            cost that the decided one has.
-        covers: ``[E]``, whether the gold number lies in the interval.
-        calibrated_covers: ``[E]``, whether it lies in a conformal interval that is fitted on the other half of the examples.
-        crps: ``[E]``
-        covered: ``[E]``, the share of the model's mass that the search found.
-        seconds: ``[E]`` for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``.
-        pools: by number of members; empty for a run with one. Those that are compared with everything are in ``measures`` too.
-        within: ``[E]``, the part of a pool's spread that each member is unsure of, and
-        disagreement: the part that members disagree on (:func:`numerate.distribution.spread`); empty for one member.
-    """
-
-    level: float
-    measures: Mapping[str, Mapping[str, Floats]]
-    fallback: Mapping[str, Floats]
+    level: float  # of the interval
+    measures: Mapping[str, Mapping[str, Floats]]  # by decision, greedy first, then by metric: [E]
+    fallback: Mapping[str, Floats]  # by metric: [E], what an answer without a number has in a mean
+    # By metric of ``FITTING``, [3, E]: the expected cost of the greedy answer, that of the decided one, and the cost that it has.
     expected: Mapping[str, Floats]
-    covers: Floats
-    calibrated_covers: Floats
-    crps: Floats
-    covered: Floats
-    seconds: Mapping[str, Floats]
+    covers: Floats  # [E], whether the gold number lies in the interval
+    calibrated_covers: Floats  # [E], whether it lies in a conformal interval that is fitted on the other half of the examples
+    crps: Floats  # [E]
+    covered: Floats  # [E], the share of the model's mass that the search found
+    seconds: Mapping[str, Floats]  # [E] for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``
+    # By number of members; empty for a run with one. Those that are compared with everything are in ``measures`` too.
     pools: Mapping[int, Pool] = field(default_factory=dict)
+    # Of a pool's spread (``numerate.distribution.spread``), [E]: what each member is unsure of, and what they disagree on.
     within: Floats = field(default_factory=lambda: np.zeros(0))
     disagreement: Floats = field(default_factory=lambda: np.zeros(0))
 

@@ -23,25 +23,15 @@ _SHOWN = 50  # rows between two calls of progress
 
 @dataclass(frozen=True)
 class Exported:
-    """A written file.
+    """A written file."""
 
-    Attributes:
-        path: one JSON object per line.
-        rows: lines: ``epochs`` times the training rows, in their order.
-        top_k: the most tokens of a target, to which all are filled up.
-        length: the most tokens of a row.
-        seed: of the draws; line i, from 0, is drawn with ``numpy.random.default_rng([seed, i])``.
-        too_long: training rows that are left out, since they exceed ``max_length``.
-        notes: how the data were read, where that was not obvious, and which rows are missing.
-    """
-
-    path: Path
-    rows: int
-    top_k: int
-    length: int
-    seed: int
-    too_long: int
-    notes: Sequence[str]
+    path: Path  # one JSON object per line
+    rows: int  # lines: ``epochs`` times the training rows, in their order
+    top_k: int  # the most tokens of a target, to which all are filled up
+    length: int  # the most tokens of a row
+    seed: int  # of the draws; line i, from 0, is drawn with ``numpy.random.default_rng([seed, i])``
+    too_long: int  # training rows that are left out, since they exceed ``max_length``
+    notes: Sequence[str]  # how the data were read, where that was not obvious, and which rows are missing
 
 
 def export_soft(

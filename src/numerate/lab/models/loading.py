@@ -168,17 +168,11 @@ class PromptEncoder:
 
 @dataclass(frozen=True)
 class ModelPool:
-    """The members of a run with several, to be asked together; the arguments of :func:`numerate.decode.distribution`.
+    """The members of a run with several, to be asked together; the arguments of :func:`numerate.decode.distribution`."""
 
-    Attributes:
-        models: the model of each member; with ``adapters``, the one model that has them.
-        adapters: the name of each member's adapter.
-        weights: of the members; None: equal.
-    """
-
-    models: tuple[PreTrainedModel, ...]
-    adapters: tuple[str, ...] | None = None
-    weights: tuple[float, ...] | None = None
+    models: tuple[PreTrainedModel, ...]  # the model of each member; with ``adapters``, the one model that has them
+    adapters: tuple[str, ...] | None = None  # the name of each member's adapter
+    weights: tuple[float, ...] | None = None  # of the members; None: equal
 
     @property
     def size(self) -> int:
@@ -188,15 +182,11 @@ class ModelPool:
 
 @dataclass
 class LoadedModel(PromptEncoder):
-    """A model with its tokenizer or processor.
+    """A model with its tokenizer or processor."""
 
-    Attributes:
-        model: that of the first member, if there are several; with adapters, its own is active.
-        pool: the members; None for one model.
-    """
-
+    # The first member, if there are several; of adapters, its own is active.
     model: PreTrainedModel = field(kw_only=True)
-    pool: ModelPool | None = field(default=None, kw_only=True)
+    pool: ModelPool | None = field(default=None, kw_only=True)  # the members; None for one model
 
     def to(self, device: Any) -> Self:
         """Move the model, and the others of its pool."""

@@ -42,17 +42,6 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 class Questions:
     """How a row becomes a question.
 
-    Args:
-        task: target, columns and decimal mark of the table.
-        optional: columns that rows may lack; they are then not shown.
-        template: the question, with columns in braces; None: the question of the task.
-        chat: whether the model was trained with its chat template; None: it was not trained here.
-        base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
-        answers: the least and greatest number that may answer; None where the training labels are not known.
-        max_length: tokens of a training example, to which long texts were cut; None where it is not known.
-        format: how numbers are written.
-        members: models that were trained together.
-
     Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
         'area: 84. price?'
@@ -60,15 +49,17 @@ class Questions:
         'A flat of 84 m2 costs'
     """
 
-    task: Regression
-    optional: tuple[str, ...] = ()
-    template: str | None = None
-    chat: bool | None = None
+    task: Regression  # target, columns and decimal mark of the table
+    optional: tuple[str, ...] = ()  # columns that rows may lack; they are then not shown
+    template: str | None = None  # the question, with columns in braces; None: the question of the task
+    chat: bool | None = None  # whether the model was trained with its chat template; None: it was not trained here
+    # ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
     base: Mapping[str, Any] | None = None
+    # The least and greatest number that may answer; None where the training labels are not known.
     answers: tuple[str, str] | None = None
-    max_length: int | None = None
-    format: TaskFormat = field(default_factory=TaskFormat)
-    members: int = 1
+    max_length: int | None = None  # tokens of a training example, to which long texts were cut; None where it is not known
+    format: TaskFormat = field(default_factory=TaskFormat)  # how numbers are written
+    members: int = 1  # models that were trained together
 
     @property
     def answer(self) -> str:

@@ -92,19 +92,12 @@ def draw_seed(row: Row, seed: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A model that is not loaded yet, and how it is asked.
+    """A model that is not loaded yet, and how it is asked."""
 
-    Attributes:
-        name: a folder or a name; of a run, its folder.
-        questions: how rows are asked about.
-        config: of a run.
-        trust_remote_code: run Python code that comes with the model.
-    """
-
-    name: str
-    questions: Questions
-    config: RunConfig | None = None
-    trust_remote_code: bool = False
+    name: str  # a folder or a name; of a run, its folder
+    questions: Questions  # how rows are asked about
+    config: RunConfig | None = None  # of a run
+    trust_remote_code: bool = False  # run Python code that comes with the model
 
     @property
     def trained(self) -> bool:
@@ -243,22 +236,14 @@ def _context(loaded: LoadedModel) -> int | None:
 
 @dataclass
 class Deciding:
-    """A model that answers questions: a decision on its distribution over numbers, and an interval.
+    """A model that answers questions: a decision on its distribution over numbers, and an interval."""
 
-    Args:
-        source: the model and its questions.
-        decide: see :func:`parse_rule`.
-        interval: returns the ends of the interval of a distribution.
-        width: of the search.
-        batch_size: the most rows of a batch that the adapters of a pool share.
-        usual: how far the members of a pool usually disagree; rows on which they disagree more are unusual. None: not known.
-    """
-
-    source: Source
-    decide: str
-    interval: Interval
-    width: int | None = 16
-    batch_size: int = 64
+    source: Source  # the model and its questions
+    decide: str  # see ``parse_rule``
+    interval: Interval  # returns the ends of the interval of a distribution
+    width: int | None = 16  # of the search
+    batch_size: int = 64  # the most rows of a batch that the adapters of a pool share
+    # How far the members of a pool usually disagree; rows on which they disagree more are unusual. None: not known.
     usual: float | None = None
 
     def __post_init__(self) -> None:

@@ -42,14 +42,10 @@ MOST_HELD_OUT = 200  # rows: the fit then covers between 86 and 94 % where 90 % 
 
 @dataclass(frozen=True)
 class Fit:
-    """What was fitted on rows with known answers.
+    """What was fitted on rows with known answers."""
 
-    Attributes:
-        intervals: with guaranteed coverage.
-        usual: the disagreement of a pool's members that is not exceeded on 95 % of the rows; None for one model.
-    """
-
-    intervals: Conformal
+    intervals: Conformal  # with guaranteed coverage
+    # The disagreement of a pool's members that is not exceeded on 95 % of the rows; None for one model.
     usual: float | None = None
 
     def to_dict(self) -> dict[str, Any]:

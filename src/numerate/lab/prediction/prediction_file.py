@@ -63,19 +63,12 @@ class Prediction:
 
 @dataclass
 class PredictionFile:
-    """Predictions that are appended to a file.
+    """Predictions that are appended to a file."""
 
-    Args:
-        path: CSV, TSV or JSONL.
-        columns: names of the table's columns, which are kept.
-        delimiter: of a CSV file.
-        added: columns of predictions that are written.
-    """
-
-    path: Path
-    columns: Sequence[str]
-    delimiter: str = ","
-    added: Sequence[str] = NAMES
+    path: Path  # CSV, TSV or JSONL
+    columns: Sequence[str]  # names of the table's columns, which are kept
+    delimiter: str = ","  # of a CSV file
+    added: Sequence[str] = NAMES  # columns of predictions that are written
     rows: int = 0
     size: int = 0
     problems: Counter[str] = field(default_factory=Counter)

@@ -32,17 +32,11 @@ OWNER = "numerate"
 
 @dataclass(frozen=True, kw_only=True)
 class ServedSource(Source):
-    """A model of a server, and how it is asked.
+    """A model of a server, and how it is asked."""
 
-    Attributes:
-        server: that has the model.
-        tokenizer: of the model, for an exact search; None: texts are sent.
-        card: what ``numerate serve`` says about the model; None: another server.
-    """
-
-    server: CompletionServer
-    tokenizer: Any = None
-    card: Mapping[str, Any] | None = None
+    server: CompletionServer  # that has the model
+    tokenizer: Any = None  # of the model, for an exact search; None: texts are sent
+    card: Mapping[str, Any] | None = None  # what ``numerate serve`` says about the model; None: another server
 
     @property
     def trained(self) -> bool:

@@ -20,19 +20,13 @@ _MOST_NAMED = 3  # formats that a sentence names with their figures
 
 @dataclass(frozen=True)
 class Formats:
-    """Scores by loss and format.
+    """Scores by loss and format."""
 
-    Attributes:
-        formats: all of them, plain text first.
-        losses: names without their format.
-        scores: of the headline metric; those in another format than plain are compared with plain text of the same loss.
-        labels: of a loss and a format.
-    """
-
-    formats: tuple[str, ...]
-    losses: tuple[str, ...]
+    formats: tuple[str, ...]  # all of them, plain text first
+    losses: tuple[str, ...]  # names without their format
+    # Of the headline metric; those in another format than plain are compared with plain text of the same loss.
     scores: Sequence[Score]
-    labels: dict[tuple[str, str], str]
+    labels: dict[tuple[str, str], str]  # of a loss and a format
 
     def cell(self, loss: str, format: str, split: str, decision: str) -> Score | None:
         """Return one of the scores; None if the loss was not run in the format."""

@@ -64,47 +64,29 @@ class RunFigure:
 
 @dataclass(frozen=True)
 class Gap:
-    """Difference of a loss and decision from a baseline.
+    """Difference of a loss and decision from a baseline."""
 
-    Attributes:
-        change: of the typical MAE, as a share of theirs; None if that is 0 or one of them is infinite.
-        p: of the difference, corrected.
-        verdict: if the difference is significant, and typical MAE and test agree.
-        closer: whether the loss is significantly closer by the test, whatever its MAE.
-    """
-
-    change: float | None
-    p: float
-    verdict: Verdict | None
-    closer: bool
+    change: float | None  # of the typical MAE, as a share of theirs; None if that is 0 or one of them is infinite
+    p: float  # of the difference, corrected
+    verdict: Verdict | None  # if the difference is significant, and typical MAE and test agree
+    closer: bool  # whether the loss is significantly closer by the test, whatever its MAE
 
 
 @dataclass(frozen=True)
 class Level:
-    """Figures of a loss and decision, or of a baseline, on a split.
+    """Figures of a loss and decision, or of a baseline, on a split."""
 
-    Attributes:
-        name: of the loss, or of the baseline.
-        decision: empty for a baseline.
-        figures: by name in ``FIGURES``; those that do not apply are left out.
-        no_number: share of outputs without a number in a typical run.
-        few: whether a few answers dominate the means.
-        zeros: share of labels that are 0, where an answer has no relative error.
-        gaps: by baseline.
-        note: what to keep in mind about this row, or empty.
-    """
-
-    name: str
-    decision: str
+    name: str  # of the loss, or of the baseline
+    decision: str  # empty for a baseline
     split: str
     seeds: int
     examples: int
-    figures: Mapping[str, RunFigure]
-    no_number: float
-    few: bool = False
-    zeros: float = 0.0
-    gaps: Mapping[str, Gap] = field(default_factory=dict)
-    note: str = ""
+    figures: Mapping[str, RunFigure]  # by name in ``FIGURES``; those that do not apply are left out
+    no_number: float  # share of outputs without a number in a typical run
+    few: bool = False  # whether a few answers dominate the means
+    zeros: float = 0.0  # share of labels that are 0, where an answer has no relative error
+    gaps: Mapping[str, Gap] = field(default_factory=dict)  # by baseline
+    note: str = ""  # what to keep in mind about this row, or empty
 
     @property
     def is_model(self) -> bool:

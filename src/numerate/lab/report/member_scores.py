@@ -28,43 +28,27 @@ from numerate.lab.wording.text import MOST_NAMED, counted, listed, p_equation
 
 @dataclass(frozen=True)
 class PoolScore:
-    """The pool of the first members of each run of a loss on a split.
-
-    Attributes:
-        members: how many decide.
-        scores: by rule; with more than one member, compared with one of the same runs.
-        crps: mean over runs and examples; None if there is none.
-        coverage: share of gold numbers in the interval, without calibration.
-        train_seconds: of these members, the median over seeds.
-        answer_ms: likewise, to find the distribution of a row.
-        parameters: of all of them together; None if they are not known.
-    """
+    """The pool of the first members of each run of a loss on a split."""
 
     label: str
     split: str
-    members: int
-    scores: Mapping[str, Score]
-    crps: float | None
-    coverage: float | None
-    train_seconds: float | None
-    answer_ms: float | None
-    parameters: float | None
+    members: int  # how many decide
+    scores: Mapping[str, Score]  # by rule; with more than one member, compared with one of the same runs
+    crps: float | None  # mean over runs and examples; None if there is none
+    coverage: float | None  # share of gold numbers in the interval, without calibration
+    train_seconds: float | None  # of these members, the median over seeds
+    answer_ms: float | None  # likewise, to find the distribution of a row
+    parameters: float | None  # of all of them together; None if they are not known
 
 
 @dataclass(frozen=True)
 class MemberScores:
-    """Everything the report says about the members of a setup's runs.
+    """Everything the report says about the members of a setup's runs."""
 
-    Attributes:
-        pools: by loss, split and number of members.
-        measure: the metric of the scores.
-        rules: decisions, the fitting one first.
-        disagreement: share of the spread of the largest pool that is disagreement between its members, by loss and split.
-    """
-
-    pools: Sequence[PoolScore]
-    measure: Measure
-    rules: tuple[str, ...]
+    pools: Sequence[PoolScore]  # by loss, split and number of members
+    measure: Measure  # the metric of the scores
+    rules: tuple[str, ...]  # decisions, the fitting one first
+    # Share of the spread of the largest pool that is disagreement between its members, by loss and split.
     disagreement: Mapping[tuple[str, str], float]
 
     @property

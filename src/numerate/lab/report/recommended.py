@@ -30,26 +30,18 @@ _MOST_PAIRS = 3  # that a sentence names beside the best
 
 @dataclass(frozen=True)
 class RecommendationCheck:
-    """What a comparison says about a recommendation.
+    """What a comparison says about a recommendation."""
 
-    Attributes:
-        recommendation: for the kind of the setup's numbers.
-        agreement: ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers, and its
-            absolute errors are not larger; ``"contradicts"``: another pair is significantly better than it, in range;
-            ``"open"``: neither; ``"untested"``: too few seeds, or no model is better than a constant; ``"not run"``: the
-            recommended pair is not part of the comparison.
-        sentence: the same as text; empty if there is nothing to say.
-        scores: those of all other pairs, compared with the recommended one.
-        pair: the label and decision that are compared as recommended; None if they were not run.
-        settings: number of settings with which the recommended loss was run, of which the best counts.
-    """
-
-    recommendation: Recommendation
+    recommendation: Recommendation  # for the kind of the setup's numbers
+    # ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers, and its absolute errors
+    # are not larger; ``"contradicts"``: another pair is significantly better than it, in range; ``"open"``: neither;
+    # ``"untested"``: too few seeds, or no model is better than a constant; ``"not run"``: the recommended pair is not part of the
+    # comparison.
     agreement: Agreement
-    sentence: str
-    scores: Sequence[Score]
-    pair: tuple[str, str] | None = None
-    settings: int = 0
+    sentence: str  # the same as text; empty if there is nothing to say
+    scores: Sequence[Score]  # those of all other pairs, compared with the recommended one
+    pair: tuple[str, str] | None = None  # the label and decision that are compared as recommended; None if they were not run
+    settings: int = 0  # number of settings with which the recommended loss was run, of which the best counts
 
 
 def check_recommendation(setup: Setup, headline: Sequence[Score]) -> RecommendationCheck | None:

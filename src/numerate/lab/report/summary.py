@@ -25,27 +25,16 @@ _NAME = 40  # characters of a name from data
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen of a setup.
+    """The first screen of a setup."""
 
-    Attributes:
-        verdict: whether ``after`` is significantly better or worse than ``before``.
-        sentence: the answer.
-        note: which pair ``after`` is, and why.
-        figures: the score before and after, how sure the difference is, and the best baseline.
-        before: the baseline with greedy answers; None if it was not run.
-        after: the pair that is compared with it; None if there is no other.
-        pairs: all pairs, each compared with ``before``.
-        baselines: the metric of each baseline that was fitted to the same rows.
-    """
-
-    verdict: Verdict
-    sentence: str
-    note: str
-    figures: tuple[KeyFigure, ...]
-    before: Score | None
-    after: Score | None
-    pairs: Sequence[Score]
-    baselines: Mapping[str, float]
+    verdict: Verdict  # whether ``after`` is significantly better or worse than ``before``
+    sentence: str  # the answer
+    note: str  # which pair ``after`` is, and why
+    figures: tuple[KeyFigure, ...]  # the score before and after, how sure the difference is, and the best baseline
+    before: Score | None  # the baseline with greedy answers; None if it was not run
+    after: Score | None  # the pair that is compared with it; None if there is no other
+    pairs: Sequence[Score]  # all pairs, each compared with ``before``
+    baselines: Mapping[str, float]  # the metric of each baseline that was fitted to the same rows
 
     @property
     def measure(self) -> Measure:

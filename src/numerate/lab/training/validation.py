@@ -42,27 +42,16 @@ def chosen_figure(task_headline: str, choose_by: str | None, scores: Sequence[Ma
 
 @dataclass
 class Validation:
-    """Validation of a run, or of each run of a stack.
+    """Validation of a run, or of each run of a stack."""
 
-    Attributes:
-        loaded: the model that is trained, or the stack.
-        task: scores the answers.
-        questions: of each run.
-        fallbacks: what an answer without a number counts as, for each run (:mod:`numerate.lab.evaluation.missing`).
-        every: steps between validations.
-        keep_best: restore the best weights at the end.
-        choose_by: the metric that decides what is best; None: the task's headline.
-        options: of :func:`numerate.lab.evaluation.evaluate.greedy_answers`.
-    """
-
-    loaded: LoadedModel
-    task: Task
-    questions: Sequence[Examples]
-    fallbacks: Sequence[str | None]
-    every: int
-    keep_best: bool = False
-    choose_by: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    loaded: LoadedModel  # the model that is trained, or the stack
+    task: Task  # scores the answers
+    questions: Sequence[Examples]  # of each run
+    fallbacks: Sequence[str | None]  # what an answer without a number counts as, for each run (``missing``)
+    every: int  # steps between validations
+    keep_best: bool = False  # restore the best weights at the end
+    choose_by: str | None = None  # the metric that decides what is best; None: the task's headline
+    options: Mapping[str, Any] = field(default_factory=dict)  # of ``greedy_answers``
 
     def __post_init__(self) -> None:
         self.best = [-float("inf")] * len(self.questions)

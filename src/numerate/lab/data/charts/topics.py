@@ -21,29 +21,17 @@ class Names:
 
 @dataclass(frozen=True)
 class Topic:
-    """The subject of a chart.
+    """The subject of a chart."""
 
-    Attributes:
-        title: title of the chart.
-        what: quantity with its preposition: ``"average rent in"`` Oslo.
-        axis: label of the value axis.
-        categories: names to choose categories from.
-        kinds: suitable kinds of chart.
-        tops: lowest and highest end of the axis in training.
-        form: format of the numbers.
-        series: names of the series, for charts with several.
-        decimals: decimals of the values.
-    """
-
-    title: str
-    what: str
-    axis: str
-    categories: Names
-    kinds: tuple[ChartKind, ...]
-    tops: tuple[int, int]
-    form: NumberFormat = "thousands"
-    series: Names = Names("", ())
-    decimals: int = 0
+    title: str  # title of the chart
+    what: str  # quantity with its preposition: ``"average rent in"`` Oslo
+    axis: str  # label of the value axis
+    categories: Names  # names to choose categories from
+    kinds: tuple[ChartKind, ...]  # suitable kinds of chart
+    tops: tuple[int, int]  # lowest and highest end of the axis in training
+    form: NumberFormat = "thousands"  # format of the numbers
+    series: Names = Names("", ())  # names of the series, for charts with several
+    decimals: int = 0  # decimals of the values
 
     @property
     def whole(self) -> bool:
