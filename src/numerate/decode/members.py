@@ -39,11 +39,7 @@ def members_of(
 ) -> list[Member]:
     """Return the members of a pool: a single model is a pool of one.
 
-    Args:
-        model: a model, or a list of them.
-        tokenizer: of all members, or a list of the members' own.
-        adapters: names of adapters of a ``PeftModel``, each of which is a member.
-        weights: of the members; equal by default.
+    Models have one ``tokenizer`` or a list of their own; each of the ``adapters`` of a ``PeftModel`` is a member.
     """
     models = [*model] if isinstance(model, list | tuple) else [model]
     if not models:

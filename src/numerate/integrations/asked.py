@@ -123,14 +123,10 @@ class Asked:
         return self.is_soft or self.numbers is not None
 
     def prepared(self, dataset: Any, collator: Any, sequence: TokenColumn, seed: int, processor: Any = None) -> Prepared:
-        """Build what was asked for, for rows and the collator that makes batches of them.
+        """Build what was asked for, for rows by index and the collator that makes batches of them.
 
-        Args:
-            dataset: rows by index; None and streams for a loss alone.
-            collator: from a list of rows to a batch.
-            sequence: the tokens in which numbers are drawn.
-            seed: of the draws, unless one was given.
-            processor: of the trainer: a tokenizer, or what has one.
+        A loss alone takes any dataset. ``seed`` is that of the draws, unless one was given; ``processor`` is a tokenizer, or has
+        one.
         """
         if self.draws and not hasattr(dataset, "__len__"):
             raise ValueError(
@@ -162,10 +158,7 @@ class Asked:
     ) -> tuple[NumericObjective, SoftNumbers | None]:
         """Return the objective, and what makes soft labels and masks; None if nothing does.
 
-        Args:
-            tokenizer: returns the tokenizer that made the rows; called if it is needed.
-            rows: the first rows.
-            sequence: the tokens in which numbers are drawn.
+        ``tokenizer`` is called if it is needed.
         """
         objective = self._objective(tokenizer)
         if not self.draws or isinstance(self.soft, SoftNumbers):
@@ -193,11 +186,7 @@ class Asked:
         return NumericObjective(None, vocab=vocab) if self.loss is None else NumericObjective(LOSSES[self.loss](vocab), **weight)
 
     def summary(self, objective: NumericObjective, soft: SoftNumbers | None, rows: FirstRows) -> str:
-        """Say what will be trained, and how many of the first rows have a number; raise if none has.
-
-        Raises:
-            ValueError: no row has a number, or none of those drawn could be replaced.
-        """
+        """Say what will be trained, and how many of the first rows have a number; raise if none has."""
         loss = objective.numeric_loss
         with_loss = not isinstance(loss, NoLoss)
         parts = [f"{loss.name} with weight {objective.weight:g}"] if with_loss else []

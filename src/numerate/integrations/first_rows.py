@@ -34,12 +34,9 @@ class FirstRows:
 
     @classmethod
     def of(cls, dataset: Any, collator: Callable[[list[Any]], Mapping[str, Any]], sequence: TokenColumn) -> FirstRows:
-        """Read rows; random states are left as they are. Rows that have no tokens are collated.
+        """Read rows by index; random states are left as they are. Rows without the tokens ``sequence`` are collated.
 
-        Args:
-            dataset: rows by index; None and streams, which may not begin again, give no rows.
-            collator: from a list of rows to a batch.
-            sequence: the column of tokens.
+        Streams give no rows, since they may not begin again.
         """
         if isinstance(dataset, DrawnDataset):
             dataset = dataset.dataset

@@ -198,13 +198,9 @@ class VocabShard(Columns):
 
 
 def shard_of(held: int, group: Any, vocab_size: int | None, *, whole: int | None = None) -> VocabShard:
-    """Return the shard of this process, which holds so many columns.
+    """Return the shard of this process, which holds so many columns; all processes hold ``whole``, where that is known.
 
-    Args:
-        held: number of columns.
-        group: a ``ProcessGroup``, or a ``DeviceMesh`` of one dimension.
-        vocab_size: number of tokens, or None.
-        whole: number of columns of all processes, where it is known.
+    ``group`` is a ``ProcessGroup``, or a ``DeviceMesh`` of one dimension.
     """
     if hasattr(group, "get_group"):
         group = group.get_group()

@@ -39,9 +39,7 @@ Split = Callable[[Sequence[str]], list[list[str]]]
 class NumberTokens:
     """A tokenizer restricted to the tokens of numbers, with ids of its own, so that logits stay small.
 
-    Args:
-        texts: the texts of these tokens.
-        split: maps texts to the texts of their tokens.
+    ``texts`` are those of its tokens; ``split`` maps texts to the texts of their tokens.
     """
 
     def __init__(self, texts: Sequence[str], split: Split) -> None:

@@ -125,10 +125,7 @@ def error_response(message: str, status: int, code: str | None = None, param: st
 class Said:
     """The response to a request, in one piece or as a stream.
 
-    Args:
-        request: what was asked.
-        texts: the decided number of each question.
-        details: the field ``numerate`` of each, if the request asks for it.
+    ``texts`` are the decided numbers of its questions, ``details`` the field ``numerate`` of each, if the request asks for it.
     """
 
     def __init__(self, request: OpenAIRequest, texts: Sequence[str], details: Sequence[Mapping[str, Any]]) -> None:

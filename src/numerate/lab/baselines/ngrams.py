@@ -39,15 +39,7 @@ def ridge(task: Task, training: Sequence[Example], test: Sequence[Example], sett
 
     A question is the text that the language model is asked, with all columns that are shown.
 
-    Args:
-        task: reads the answers.
-        training: rows to learn from.
-        test: rows to predict.
-        settings: such as :func:`choose_ridge` returns.
-
-    Raises:
-        NotApplicable: the questions are rows of a table without free text.
-        ModuleNotFoundError: scikit-learn is not installed.
+    Raises NotApplicable if the questions are rows of a table without free text.
     """
     begin = time.perf_counter()
     vectorizer, regression = _sklearn()

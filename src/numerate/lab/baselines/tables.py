@@ -65,16 +65,8 @@ def boosting(
     categories, of which the 255 most frequent are kept. Blank cells, cells of a numeric column that are not a number and other
     categories are missing values.
 
-    Args:
-        task: reads the answers.
-        training: rows to learn from, in random order.
-        test: rows to predict.
-        settings: such as :func:`choose_boosting` returns.
-        seed: of scikit-learn.
-
-    Raises:
-        NotApplicable: the examples have no columns, such as those of a file of prompts and answers, or only free text.
-        ModuleNotFoundError: scikit-learn is not installed.
+    The training rows are in random order. Raises NotApplicable if the examples have no columns, such as those of a file of
+    prompts and answers, or only free text.
     """
     begin = time.perf_counter()
     table, numbers = _Table(training), gold_numbers(task, training)

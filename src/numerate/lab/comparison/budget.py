@@ -141,12 +141,7 @@ def best_choice(least: Choice, most: Choice, enough: int, seconds: Callable[[Cho
 
     Each part grows as far as there is time, in one order, so that more time never gives less.
 
-    Args:
-        least: what is always run.
-        most: what is run if there is time; a part that is the same in both is not chosen.
-        enough: steps, by :func:`enough_steps`.
-        seconds: the time that a choice takes.
-        limit: the available time.
+    ``least`` is always run, ``most`` if there is time; ``enough`` steps are those of :func:`enough_steps`.
     """
     choice = least
 

@@ -185,18 +185,9 @@ def plan_in_budget(
 ) -> BudgetedPlan:
     """Choose what fits, or the least if nothing does, or read what was chosen before.
 
-    Args:
-        budget: the time.
-        experiment: what is asked for.
-        tasks: by :func:`task_key`.
-        folder: of the comparison.
-        given: settings of ``CHOSEN`` that are not changed.
-        most_seeds: seeds to run if there is much time.
-        trials: tuning runs of each loss.
-        processes: runs at a time.
-        stacked: whether the runs of a seed are trained as one.
-        pool: processes to measure in, if there are several.
-        say: prints a line.
+    ``tasks`` are by :func:`task_key`. Settings of ``CHOSEN`` in ``given`` are not changed; ``most_seeds`` are run if there is
+    much time. There are ``trials`` tuning runs of each loss, and ``processes`` runs at a time, in those of ``pool`` if there are
+    several. With ``stacked``, the runs of a seed are trained as one.
     """
     excluded = {"formats"} if max(experiment.members) > 1 else {"formats", "members"}
     asked = jsonable([experiment.model_dump(mode="json", exclude=excluded), budget.seconds, trials, sorted(given)])

@@ -193,13 +193,7 @@ def compare(
 
 
 class InterruptedComparison(KeyboardInterrupt):
-    """A comparison was interrupted; finished runs are kept, and repeating the call continues it.
-
-    Args:
-        folder: of the comparison.
-        finished: runs that are finished.
-        total: runs of the comparison.
-    """
+    """A comparison was interrupted; finished runs are kept, and repeating the call continues it."""
 
     def __init__(self, folder: Path, finished: int, total: int) -> None:
         self.folder, self.finished, self.total = folder, finished, total

@@ -310,11 +310,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
 
     Each cell gets a CPU, and a GPU if the cluster has any.
 
-    Args:
-        cells: the runs.
-        folder: receives the files, on this machine.
-        address: of the cluster. None: a cluster that runs here, or a new one on this machine.
-        on_done: called with each cell and its error, or None.
+    Without an ``address``, the cluster is one that runs here, or a new one on this machine.
     """
     try:
         import ray

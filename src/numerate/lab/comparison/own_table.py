@@ -40,12 +40,7 @@ def has_gpu() -> bool:
 
 
 def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gpu) -> dict[str, Any]:
-    """Return the settings of a comparison on a table that are not given, where they differ from those of other tasks.
-
-    Args:
-        given: settings that are set, ``data`` among them.
-        gpu: whether there is a GPU.
-    """
+    """Return the settings of a comparison on a table that are not given, where they differ from those of other tasks."""
     settings: dict[str, Any] = {}
     if "models" not in given and default_model(gpu=gpu)[0] == "smollm2":
         settings |= _PRETRAINED
@@ -65,9 +60,6 @@ def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Names of columns mean nothing to a model that is trained from scratch, and make questions two to three times as long. Such a
     model also profits more from many steps than from large batches. Other models have no such settings; given settings are kept.
-
-    Args:
-        given: settings of a run or a comparison, ``data`` among them.
     """
     models = given.get("models", [given.get("model", "tiny")])
     asked = dict(given.get("task_settings", {}))
@@ -78,20 +70,12 @@ def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
-    """Return settings of soft labels for the numbers of a table, by ``suitable_width``; none if it has no such numbers.
-
-    Args:
-        given: settings of a run or a comparison, ``data`` among them.
-    """
+    """Return settings of soft labels for the numbers of a table, by ``suitable_width``; none if it has no such numbers."""
     return _read(given)[1]
 
 
 def decisions(given: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the setting that evaluates a table with the decision of ``numerate predict`` too, if its answers are numbers.
-
-    Args:
-        given: settings of a run or a comparison, ``data`` among them.
-    """
+    """Return the setting that evaluates a table with the decision of ``numerate predict`` too, if its answers are numbers."""
     return {} if _read(given)[0] is False else dict(_DECIDE)
 
 

@@ -93,10 +93,7 @@ def left_out(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the columns that questions do not show, each with its reason, and those of them that are uninformative.
 
-    Args:
-        rows: of the table.
-        reasons: columns that are never shown.
-        columns: those that were chosen; None: all informative ones.
+    ``reasons`` are those of columns that are never shown; without ``columns`` that were chosen, all informative ones are.
     """
     names = list(dict.fromkeys(name for values in rows for name in values))
     if columns is not None:

@@ -48,20 +48,10 @@ def export_soft(
     progress: Progress = lambda *_: None,
     **settings: Any,
 ) -> Exported:
-    """Write the training rows of a data file with soft targets.
+    """Write the training rows of a data file with soft targets for a ``framework``, each drawn ``epochs`` times.
 
-    Args:
-        data: a table or texts, as for :func:`numerate.lab.train`, whose settings of data and soft labels apply.
-        framework: that reads the file.
-        model: whose tokens are written; its weights are not loaded.
-        out: the file.
-        epochs: how often each row is drawn.
-        target: the column of the table to predict.
-        columns: the columns to predict from.
-        without: columns to leave out.
-        overwrite: replace the file.
-        progress: called with a stage, the rows done, of all, and no figures.
-        **settings: of :class:`~numerate.lab.training.config.RunConfig`.
+    ``data``, ``target``, ``columns``, ``without`` and ``settings`` are those of :func:`numerate.lab.train`, as far as they are
+    about data and soft labels. The tokens are those of ``model``, whose weights are not loaded.
     """
     check_framework(framework)
     for name, value in settings.items():

@@ -22,13 +22,10 @@ class Interruption:
     """While entered, signals raise a KeyboardInterrupt; while steps are :meth:`finished <finishing_steps>`, the second one does.
 
     Signals of other threads than the main one, and those that are ignored (``nohup``), are left as they are.
-
-    Attributes:
-        caught: the last signal, if there was one.
     """
 
     def __init__(self) -> None:
-        self.caught: int | None = None
+        self.caught: int | None = None  # the last signal
         self._waits = False
         self._before: dict[int, Any] = {}
 

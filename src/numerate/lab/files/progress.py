@@ -33,18 +33,14 @@ _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric
 
 
 class RunProgress:
-    """A bar per stage of a run, with the parts of the loss and the time left; without a terminal, an occasional line.
-
-    Attributes:
-        lines: whether there is no terminal.
-    """
+    """A bar per stage of a run, with the parts of the loss and the time left; without a terminal, an occasional line."""
 
     def __init__(self, console: Console) -> None:
         from rich import progress as rich
 
         texts = [rich.TextColumn(text) for text in ("{task.description:>8}", "{task.fields[figures]}")]
         columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
-        self.lines = not (console.is_terminal or console.is_jupyter)
+        self.lines = not (console.is_terminal or console.is_jupyter)  # no terminal
         self.console, self.bars = console, rich.Progress(texts[0], *columns, texts[1], console=console, disable=self.lines)
         self.stages: dict[str, Any] = {}
         self._begun: dict[str, tuple[float, int, float]] = {}  # of each stage: when, what was done then, when a line is due

@@ -140,11 +140,8 @@ class AnswerTries:
 class AnswerNumbers:
     """The distributions of the numbers in answers that hold several, each independent of the others; runs may share them.
 
-    Args:
-        encoder: the model whose tokens are used.
-        target: as for :class:`AnswerTries`, from an example whose answer is one of the numbers.
-        where: matches each of the numbers; see :attr:`numerate.lab.data.Task.soft_pattern`.
-        with_label: make sure that the label itself is among the answers.
+    ``where`` matches each of the numbers (:attr:`numerate.lab.data.Task.soft_pattern`). The other arguments are those of
+    :class:`AnswerTries`; ``target`` gets an example whose answer is one of the numbers.
     """
 
     def __init__(

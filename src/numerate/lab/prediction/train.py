@@ -181,12 +181,7 @@ def _fitted(config: RunConfig, budget: Budget, task: Task, folder: Path, say: Ca
 class InterruptedTraining(KeyboardInterrupt):
     """A run was interrupted; its last checkpoint is kept, and ``resume=True`` continues from it.
 
-    Args:
-        folder: of the run.
-        step: that of the last checkpoint; 0 if there is none.
-        steps: of the run.
-        number: that of the signal.
-        trained: what is left of a run whose training is finished.
+    ``trained`` says what is left of a run whose training is finished.
     """
 
     def __init__(self, folder: Path, step: int, steps: int, number: int, trained: str = "") -> None:

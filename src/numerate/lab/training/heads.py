@@ -46,12 +46,7 @@ _WIDE = 10  # quotient of the 95 % and the 5 % quantile of labels above which th
 
 
 class NumberHead(nn.Module):
-    """Outputs for a number on its scale.
-
-    Args:
-        size: of a hidden state.
-        numbers: the training labels, on their scale.
-    """
+    """Outputs for a number on its scale, from a hidden state; ``numbers`` are the training labels on that scale."""
 
     outputs: ClassVar[int] = 1
 

@@ -26,10 +26,7 @@ Rows = torch.utils.data.Dataset[dict[str, Any]]
 class MaskedRows(torch.utils.data.Dataset[dict[str, Any]]):
     """Training rows with ``position_weights``: 1 at the tokens of the numbers that the numeric term reads, 0 elsewhere.
 
-    Args:
-        rows: those of :func:`numerate.lab.models.encoding.training_data`.
-        encoder: the tokenizer that made them.
-        term_numbers: ``"answer"``, the last number of an answer, or a pattern: its matches, or its first group.
+    ``term_numbers`` is ``"answer"``, the last number of an answer, or a pattern: its matches, or its first group.
     """
 
     def __init__(self, rows: Rows, encoder: PromptEncoder, term_numbers: str) -> None:

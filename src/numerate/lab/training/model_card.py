@@ -72,11 +72,7 @@ def _save_weights(loaded: LoadedModel, folder: Path) -> None:
 def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Task, asked: Mapping[str, Any] | None = None) -> str:
     """Return the model card of a run.
 
-    Args:
-        settings: of the run.
-        records: its predictions.
-        task: that it was trained on.
-        asked: what its questions looked like (:func:`numerate.lab.models.questions.asked`).
+    ``asked`` is what its questions looked like (:func:`numerate.lab.models.questions.asked`).
     """
     data = None if settings.get("data") is None else Path(settings["data"]).name
     target = getattr(task, "target", None)

@@ -29,12 +29,7 @@ _MARGIN = 0.12  # of the axis, beside the smallest and the largest model
 
 
 def by_size(found: Iterable[tuple[Setup, Sequence[Score]]], styles: Styles) -> Iterator[FigurePlan]:
-    """Yield a figure for each task and data that were run with models of at least two sizes.
-
-    Args:
-        found: the setups, each with the scores of its headline metric by decision.
-        styles: of the losses.
-    """
+    """Yield a figure for each task and data that were run with models of at least two sizes; ``found`` are headline scores."""
     groups: dict[str, list[tuple[Setup, Sequence[Score]]]] = {}
     for setup, headline in found:
         if setup.baseline is not None and _parameters(setup):

@@ -96,17 +96,8 @@ def fit(
 ) -> list[dict[str, Any]]:
     """Train the stack in place, and return the cost of each run.
 
-    Args:
-        stacked: the models.
-        data: rows of each run, in training order.
-        objective: of the runs.
-        arguments: those of ``TrainingArguments`` that :func:`numerate.lab.training.trainer.fit` takes.
-        rates: the learning rate of each run.
-        curves: where each run's learning curve is written.
-        checkpoint: file to resume from, if it exists, and to write to every ``save_steps``. None: no checkpoints.
-        validation: of the runs, while they are trained.
-        interruption: a signal that it catches before the last step ends training with a checkpoint and a KeyboardInterrupt.
-        progress: called after each step.
+    The arguments are those of :func:`numerate.lab.training.trainer.fit`, for each run: its rows, its learning rate, the file of
+    its curve. ``checkpoint`` is the file to resume from, if it exists, and to write to every ``save_steps``.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model: Any = stacked.model.to(device).train()
@@ -159,13 +150,7 @@ def fit(
 
 
 class Stepper:
-    """Optimizer steps of a stack as the Trainer takes them: clipping, AdamW and a cosine schedule; each run has its own rate.
-
-    Args:
-        model: the stack, on its device.
-        arguments: those of ``TrainingArguments``.
-        rates: the learning rate of each run.
-    """
+    """Optimizer steps of a stack as the Trainer takes them: clipping, AdamW and a cosine schedule; each run has its own rate."""
 
     def __init__(self, model: Any, arguments: dict[str, Any], rates: Sequence[float]) -> None:
         from transformers import get_cosine_schedule_with_warmup

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 
 
 class Members:
-    """Which of the E models each row of the current batch belongs to. One object, shared by the layers of a stack.
-
-    Attributes:
-        size: E.
-    """
+    """Which of the E models each row of the current batch belongs to. One object, shared by the layers of a stack."""
 
     def __init__(self, size: int) -> None:
         self.size = size

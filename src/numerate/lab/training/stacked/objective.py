@@ -33,9 +33,7 @@ class StackedParts(NamedTuple):
 class StackedObjective(nn.Module):
     """Objectives of runs, in the order of the stack; runs next to each other with one loss are computed together.
 
-    Args:
-        objectives: of each run; None: plain cross-entropy.
-        kinds: of each run, equal for runs whose objectives differ in ``weight`` at most.
+    None is plain cross-entropy; ``kinds`` are equal for runs whose objectives differ in ``weight`` at most.
     """
 
     def __init__(self, objectives: Sequence[NumericObjective | None], kinds: Sequence[str]) -> None:
