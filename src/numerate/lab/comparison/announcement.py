@@ -19,14 +19,14 @@ from numerate.lab.data.chats import SEVERAL_TURNS
 from numerate.lab.data.regression import Regression
 from numerate.lab.data.settings import DataSettings
 from numerate.lab.data.splits import reserved_rows
-from numerate.lab.models.loading import PromptEncoder, load_encoder, load_model
+from numerate.lab.models.loading import PromptEncoder, load_model
 from numerate.lab.models.names import BUILT
 from numerate.lab.models.pretrained import count_parameters
 from numerate.lab.models.settings import PLAIN, ModelSettings
-from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
+from numerate.lab.training.prepare import run_encoder
 from numerate.lab.training.validation import MOST
-from numerate.lab.wording.text import without_plain
+from numerate.lab.wording.text import counted, without_plain
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
 _MOST_LINES = 2  # of a text
@@ -62,7 +62,7 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
     formats = {name: {cell.format for cell in cells if _unformatted(cell) == name} for name in map(_unformatted, cells)}
     alone = without_plain([name for name, known in formats.items() if PLAIN not in known], experiment.baseline)
     device = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
-    machine = f"{device}{_counted(os.cpu_count() or 1, 'CPU core')}, {_counted(setting.processes, 'process')}"
+    machine = f"{device}{counted(os.cpu_count() or 1, 'CPU core')}, {counted(setting.processes, 'process')}"
     if setting.executor == "ray":
         machine = "a Ray cluster"
     return [
@@ -88,7 +88,7 @@ def run_announcement(
     each = " each" if turns > 1 else ""
     return [
         *textwrap.wrap(f"Training {config.name} on {config.task}, seed {config.seed}.", _WIDTH),
-        *_line("steps", f"{config.steps:,} of {_counted(rows, 'row')}{each}: {passes:.3g} passes over the training rows{begun}"),
+        *_line("steps", f"{config.steps:,} of {counted(rows, 'row')}{each}: {passes:.3g} passes over the training rows{begun}"),
         *_line("model", _model(config), None),
         *(_line("members", _members(config, turns), None) if config.members > 1 else []),
         *_line("rows", _rows(config, task, tuned=False)),
@@ -96,9 +96,6 @@ def run_announcement(
         *_line("folder", str(folder), None),
         *(_line("budget", budget, None) if budget else []),
     ]
-
-
-_PLURALS = {"process": "processes", "loss": "losses", "loss and format": "losses and formats"}
 
 
 def _losses(cells: Sequence[RunConfig]) -> list[str]:
@@ -125,30 +122,25 @@ def _line(title: str, text: str, most: int | None = _MOST_LINES) -> list[str]:
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what if count == 1 else _PLURALS.get(what, f'{what}s')}"
-
-
 def _runs(cells: Sequence[RunConfig], setting: Setting) -> str:
     """Return how many runs there are, of what, how long, and how many are finished."""
-    what = "loss" if len({cell.format for cell in cells}) == 1 else "loss and format"
+    losses = counted(len(_losses(cells)), "loss") + (" and formats" if len({cell.format for cell in cells}) > 1 else "")
     counts = {
-        what: len(_losses(cells)),
         "seed": len({cell.seed for cell in cells}),
         "task": len({json.dumps([cell.task, cell.task_settings, cell.data]) for cell in cells}),
         "model": len({cell.model for cell in cells}),
     }
     members = sorted({cell.members for cell in cells})
-    product = " x ".join(_counted(count, name) for name, count in counts.items() if count > 1 or name in (what, "seed"))
+    product = " x ".join([losses, *(counted(count, name) for name, count in counts.items() if count > 1 or name == "seed")])
     steps = sorted({cell.steps for cell in cells})
     rows = cells[0].batch_size * cells[0].accumulation
     length = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     done = sum(is_finished(setting.folder, cell) for cell in cells)
     tuned = (
-        f"; {_counted(setting.trials, 'tuning trial')}{' with one member' * (members[-1] > 1)} before" if setting.trials else ""
+        f"; {counted(setting.trials, 'tuning trial')}{' with one member' * (members[-1] > 1)} before" if setting.trials else ""
     )
     finished = f"; {done} already finished" if done else ""
-    pooled = f", {'' if len(members) == 1 else f'{members[0]} to '}{_counted(members[-1], 'member')} each"
+    pooled = f", {'' if len(members) == 1 else f'{members[0]} to '}{counted(members[-1], 'member')} each"
     return f"{len(cells)} ({product}){pooled if members[-1] > 1 else ''}, {length} steps of {rows:,} rows each{tuned}{finished}"
 
 
@@ -192,8 +184,7 @@ def _rows(cell: RunConfig, task: Task, *, tuned: bool) -> str:
 def _question(cell: RunConfig, task: Task) -> list[str]:
     """Return a question as the model sees it, its answer, and the columns of a table that are shown and left out."""
     example = task.examples("train", 1, seed=cell.seed)[0]
-    encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code).limit(cell.max_length)
-    encoder.write(run_format(cell, task))
+    encoder = run_encoder(cell, task)
     seen = encoder.prompt(example.prompt, picture=example.picture is not None)
     lines = _line("question", json.dumps(seen, ensure_ascii=False))
     lines += _tokens(cell, task, encoder) if example.picture is None else []

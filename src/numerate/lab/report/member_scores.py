@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY, SAMPLED
 from numerate.lab.evaluation.error_sources import pooled, rule_and_members
+from numerate.lab.evaluation.missing import finite_mean
 from numerate.lab.report.analysis import Score, Setup, compared, holm_corrected, score_of
 from numerate.lab.report.answer import in_split
 from numerate.lab.report.decisions import Decisions, fitting_rule
@@ -125,7 +125,7 @@ def _facts(setup: Setup, label: str, split: str, size: int) -> tuple[float | Non
     found = [np.concatenate([getattr(part.pools[size], name) for part in parts]) for name in ("crps", "covers")]
     search = median(float(np.median(part.seconds["search"])) for part in parts)
     return (
-        *(_mean(own) for own in found),
+        *map(finite_mean, found),
         None if seconds is None else share * seconds,
         1000 * share * search,
         None if parameters is None or trained is None else parameters + (size - 1) * trained,  # adapters share their base
@@ -139,11 +139,6 @@ def _apart(setup: Setup, label: str, split: str) -> float | None:
     known = np.isfinite(between) & np.isfinite(within)
     total = float((between + within)[known].sum())
     return float(between[known].sum()) / total if total > 0 else None
-
-
-def _mean(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
 
 
 def which_is_which(setup: Setup) -> str:
