@@ -77,8 +77,8 @@ def attach(
     """
     _check_trainer(trainer)
     asked = Asked(loss, soft, weight, numbers, tokenizer, seed, path, check, format)
-    kind = "trl" if _builds_no_logits(type(trainer)) else "transformers"
-    attachment: Attachment = import_module(f"numerate.integrations.{kind}").attachment(trainer, asked)
+    home, name = ("trl", "SFTAttachment") if _builds_no_logits(type(trainer)) else ("transformers", "TrainerAttachment")
+    attachment: Attachment = getattr(import_module(f"numerate.integrations.{home}"), name)(trainer, asked)
     return attachment
 
 

@@ -49,11 +49,6 @@ _NO_LABELS = (
 )
 
 
-def attachment(trainer: Trainer, asked: Asked) -> Attachment:
-    """Attach to a trainer whose loss is that of its model."""
-    return TrainerAttachment(trainer, asked)
-
-
 def compute_loss_func(
     objective: NumericObjective, model: nn.Module | None = None, *, shift: bool | None = None
 ) -> Callable[..., Tensor]:

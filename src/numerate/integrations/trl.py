@@ -33,11 +33,6 @@ __all__ = ["NumericCausalLMOutput", "NumericSFTTrainer"]
 __dir__ = public_dir(globals())
 
 
-def attachment(trainer: SFTTrainer, asked: Asked) -> Attachment:
-    """Attach to a trainer that computes its loss from hidden states."""
-    return SFTAttachment(trainer, asked)
-
-
 class SFTAttachment(Attachment):
     """An SFTTrainer of TRL that trains with what was asked for: TRL's loss plus ``objective.weight`` times a numeric term."""
 
