@@ -19,24 +19,12 @@ LEVELS = 8
 class Branch:
     """A run of tokens, of which all but the first are certain; or the sum of the other branches of its parent."""
 
-    path: Path
-    """All tokens up to the end of the run; for the sum of others, those of the parent."""
-
-    run: int
-    """Tokens of the run; 0 for the sum of others."""
-
-    share: float
-    """Probability given the parent."""
-
-    probability: float
-    """Probability of the prefix."""
-
-    others: int = 0
-    """Number of branches in the sum; 0 for a run."""
-
-    cut: bool = False
-    """Whether tokens follow that are not shown."""
-
+    path: Path  # all tokens up to the end of the run; for the sum of others, those of the parent
+    run: int  # tokens of the run; 0 for the sum of others
+    share: float  # probability given the parent
+    probability: float  # probability of the prefix
+    others: int = 0  # number of branches in the sum; 0 for a run
+    cut: bool = False  # whether tokens follow that are not shown
     branches: list[Branch] = field(default_factory=list)
 
     @property

@@ -17,14 +17,10 @@ _WIDTH = 0.01  # of soft labels, as a share of the picture's side
 class Coordinates(NamedTuple):
     """How the coordinates of an answer are written."""
 
-    pattern: re.Pattern[str]
-    """Matches each of them in the text of an answer, and nothing else there."""
-    side: int
-    """The picture's width or height in their unit."""
-    highest: int
-    """The largest that is written; the smallest is 0."""
-    integers: bool = False
-    """Whether they are written as integers, which formats may pad; others have one width already."""
+    pattern: re.Pattern[str]  # matches each of them in the text of an answer, and nothing else there
+    side: int  # the picture's width or height in their unit
+    highest: int  # the largest that is written; the smallest is 0
+    integers: bool = False  # whether they are written as integers, which formats may pad; others have one width already
 
 
 class CoordinateTask(Task):

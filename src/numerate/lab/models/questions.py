@@ -193,12 +193,9 @@ class Table:
     path: Path
     columns: tuple[str, ...]
     rows: int
-    answers: Sequence[Fraction | None] = ()
-    """Of each row; empty if no row has one."""
-
+    answers: Sequence[Fraction | None] = ()  # of each row; empty if no row has one
     notes: tuple[str, ...] = ()
-    how: Mapping[str, Any] = field(default_factory=dict)
-    """How the file is read: ``skip_bad``, ``encoding`` and ``sheet``."""
+    how: Mapping[str, Any] = field(default_factory=dict)  # how the file is read: ``skip_bad``, ``encoding`` and ``sheet``
 
     @classmethod
     def scan(cls, path: Path, questions: Questions, *, limit: int | None = None, **how: Any) -> Self:

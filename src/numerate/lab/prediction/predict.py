@@ -47,8 +47,7 @@ class Explained:
     distribution: NumberDistribution | None
     prediction: Prediction
     truth: Fraction | None
-    members: Members = ()
-    """The distributions of the members of a pool; None for one that finds no number."""
+    members: Members = ()  # the distributions of the members of a pool; None for one that finds no number
 
 
 @dataclass(frozen=True)
