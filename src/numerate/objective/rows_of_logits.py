@@ -74,27 +74,16 @@ def read_rows(flat: Tensor, labels: Tensor, targets: RowTargets, loss: NumericLo
 
 
 def gradient_of_rows(
-    flat: Tensor,
+    flat: Tensor,  # [R, V], the logits
     targets: RowTargets,
     read: RowsRead,
-    share: Tensor,
-    softmax_share: Tensor | None,
-    rows: Tensor | None,
-    columns: Tensor,
-    dz: Tensor,
+    share: Tensor,  # [R], factor of each row in the cross-entropy, 0 without a label
+    softmax_share: Tensor | None,  # [R], factor of the softmax that the numeric term adds, except at the numeric columns
+    rows: Tensor | None,  # [P], the numeric rows; None: all
+    columns: Tensor,  # [N], the numeric columns
+    dz: Tensor,  # [P, N], gradient of the numeric term at those rows and columns
 ) -> Tensor:
-    """Turn the softmax of :func:`read_rows` into the gradient, in place; None recomputes it.
-
-    Args:
-        flat: the logits ``[R, V]``.
-        targets: of the cross-entropy.
-        read: of the same logits.
-        share: factor of each row ``[R]`` in the cross-entropy, 0 without a label.
-        softmax_share: ``[R]``, factor of the softmax that the numeric term adds, except at the numeric columns.
-        rows: the P numeric rows; None: all.
-        columns: the numeric columns.
-        dz: gradient of the numeric term ``[P, N]`` at those rows and columns.
-    """
+    """Turn the softmax of :func:`read_rows` into the gradient, in place; None recomputes it."""
     smoothing, soft, all_columns = targets.smoothing, targets.soft, targets.columns
     numeric: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)  # the entries [P, N]
     per_row = share if softmax_share is None else share + softmax_share

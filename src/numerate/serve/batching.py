@@ -26,20 +26,12 @@ class Batcher(Generic[In, Out]):
     A question that arrives while the model is idle is asked at once. Those that arrive during a call wait, and are asked together
     in the next one.
 
-    Args:
-        answer: from questions to their answers; called in a thread.
-        size: the most questions of a call.
-        room: the most questions that wait.
-        at_once: concurrent calls.
-
-    Attributes:
-        calls: the number of calls so far.
-        asked: the number of questions in them.
+    ``answer`` is called in a thread, ``at_once`` times at a time, with up to ``size`` questions; ``room`` is for those that wait.
     """
 
     def __init__(self, answer: Callable[[list[In]], Sequence[Out]], *, size: int, room: int, at_once: int = 1) -> None:
         self.answer, self.size, self.room, self.at_once = answer, size, room, at_once
-        self.calls = self.asked = 0
+        self.calls = self.asked = 0  # of the model so far, and questions in them
         self._waiting: deque[tuple[In, asyncio.Future[Out]]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="numerate-serve")

@@ -79,41 +79,24 @@ class Examples(Sequence[Example]):
 
 
 class Task:
-    """Questions whose answers are numbers. A subclass is a frozen dataclass of settings with :meth:`draw` and :meth:`make`.
+    """Questions whose answers are numbers. A subclass is a frozen dataclass of settings with :meth:`draw` and :meth:`make`."""
 
-    Attributes:
-        name: key in ``TASKS``.
-        extractor: key in ``EXTRACTORS``; reads the answer from an output.
-        measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
-        number_kind: of the answers, for which :func:`numerate.recommended` names loss and decision.
-        visual: whether examples have images.
-        answer_is: description of an answer; searching for answers needs ``"one number"``.
-        ends_in_number: whether an answer is a text with one number at its end, which is decided from samples.
-        dataset: description of what :meth:`read_files` reads.
-        generates_with: settings that change generated examples; None: all.
-        reads_with: settings that change what is read from files.
-        period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
-        in_expressions: whether the numbers of questions and answers are operands, such as ``3-5``, and written alike.
-        rows: the rows of each split that were read from files; None for a generated task.
-        skipped: rows of the files that were skipped, as errors that give the reason.
-        notes: messages about ambiguous or rewritten values in the files.
-    """
-
-    name: ClassVar[str]
-    extractor: ClassVar[str] = "last_number"
+    name: ClassVar[str]  # key in ``TASKS``
+    extractor: ClassVar[str] = "last_number"  # key in ``EXTRACTORS``; reads the answer from an output
+    # Keys in ``METRICS`` that ``score`` returns; the first is the headline.
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
-    number_kind: ClassVar[NumberKind]
-    visual: ClassVar[bool] = False
-    answer_is: ClassVar[str] = "one number"
-    ends_in_number: ClassVar[bool] = False
-    period: ClassVar[int | None] = None
-    in_expressions: ClassVar[bool] = False
-    dataset: ClassVar[str] = ""
-    generates_with: ClassVar[tuple[str, ...] | None] = None
-    reads_with: ClassVar[tuple[str, ...]] = ()
-    rows: Mapping[Split, Sequence[Any]] | None = None
-    skipped: Sequence[Exception] = ()
-    notes: Sequence[str] = ()
+    number_kind: ClassVar[NumberKind]  # of the answers, for which ``numerate.recommended`` names loss and decision
+    visual: ClassVar[bool] = False  # whether examples have images
+    answer_is: ClassVar[str] = "one number"  # description of an answer; searching for answers needs ``"one number"``
+    ends_in_number: ClassVar[bool] = False  # whether an answer is a text with a number at its end, decided from samples
+    period: ClassVar[int | None] = None  # of answers on a circle, such as 720 minutes on a clock face
+    in_expressions: ClassVar[bool] = False  # whether numbers are operands, as in ``3-5``, in questions and answers alike
+    dataset: ClassVar[str] = ""  # description of what ``read_files`` reads
+    generates_with: ClassVar[tuple[str, ...] | None] = None  # settings that change generated examples; None: all
+    reads_with: ClassVar[tuple[str, ...]] = ()  # settings that change what is read from files
+    rows: Mapping[Split, Sequence[Any]] | None = None  # of each split, read from files; None for a generated task
+    skipped: Sequence[Exception] = ()  # rows of the files that were skipped, as errors that give the reason
+    notes: Sequence[str] = ()  # messages about ambiguous or rewritten values in the files
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         """Reject unknown settings before the dataclass's own ``__init__`` does, with a message that lists the known ones."""

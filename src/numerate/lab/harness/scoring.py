@@ -40,12 +40,8 @@ median = METRICS["absolute_error"].summarize
 def documents(task: str, settings: Mapping[str, Any], split: Split = "interpolate", **metadata: Any) -> DatasetDict:
     """Return the questions of a task: ``test`` has those of ``numerate eval``, ``train`` some for few-shot prompts.
 
-    Args:
-        task: a key of ``TASKS``.
-        settings: of the task; those in ``task_settings`` come on top.
-        split: ``interpolate`` or ``extrapolate``.
-        **metadata: that of the harness, of which ``task_settings``, ``data``, ``skip_bad``, ``train_examples`` and
-            ``eval_examples`` have an effect, as in the settings of a run.
+    ``task`` is a key of ``TASKS``; of the harness's metadata, ``task_settings`` (on top of ``settings``), ``data``, ``skip_bad``,
+    ``train_examples`` and ``eval_examples`` have an effect, as in the settings of a run.
     """
     from datasets import Dataset, DatasetDict
 

@@ -23,30 +23,21 @@ ERROR = "absolute_error"
 
 
 class ShownPair:
-    """The pairs of a setup by one metric, and the one that is shown.
-
-    Attributes:
-        before: the baseline with greedy answers; None if it was not run.
-        after: the pair that is compared with it; None if there is no other.
-        pairs: all pairs, each compared with ``before``.
-        others: all but ``before``.
-        recommended: the recommended pair, if it was run and is not ``before``.
-        best_of_all: whether ``after`` was chosen by its score.
-    """
+    """The pairs of a setup by one metric, and the one that is shown."""
 
     def __init__(self, setup: Setup, advice: RecommendationCheck | None, measure: Measure, *, filled: bool) -> None:
         self.setup, self.advice, self.measure, self.filled = setup, advice, measure, filled
         self.split = setup.splits[0]
         every = [self._score(label, rule) for label in setup.labels for rule in self._rules(label)]
         base = (str(setup.baseline), GREEDY)
-        self.before = next((score for score in every if key(score) == base), None)
+        self.before = next((score for score in every if key(score) == base), None)  # the baseline with greedy answers
         self.others = [score for score in every if score is not self.before]
         if self.before is not None:
             self.others = holm_corrected([against(setup, score, *base, filled=filled) for score in self.others])
         self.pairs = ([] if self.before is None else [self.before]) + self.others
         wanted = None if advice is None else advice.pair
         self.recommended = next((score for score in self.others if key(score) == wanted), None)
-        self.after, self.best_of_all = self._after()
+        self.after, self.best_of_all = self._after()  # what is compared with it, and whether it was chosen by its score
 
     def _rules(self, label: str) -> list[str]:
         """Return the decisions of a loss; of a head those from pools alone, since its answers are medians already."""

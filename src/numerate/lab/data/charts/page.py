@@ -16,18 +16,12 @@ Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class Page:
-    """A picture, ``size`` pixels wide and ``flat`` times as high, that starts as blank paper.
-
-    Attributes:
-        image: what is drawn so far.
-        height: in units.
-        texts: each text with its box in pixels.
-    """
+    """A picture, ``size`` pixels wide and ``flat`` times as high, that starts as blank paper."""
 
     def __init__(self, size: int, flat: float, paper: str, family: FontFamily) -> None:
         self.image = Image.new("RGB", (size, round(size * flat)), paper)
-        self.height = WIDTH * flat
-        self.texts: list[tuple[str, Rectangle]] = []
+        self.height = WIDTH * flat  # in units
+        self.texts: list[tuple[str, Rectangle]] = []  # each with its box in pixels
         self._scale, self._paper, self._family = size / WIDTH, paper, family
 
     def length(self, text: str, size: float) -> float:
@@ -47,17 +41,10 @@ class Page:
     def text(
         self, text: str, at: Point, size: float, anchor: str, *, up: bool = False, colour: str = "#000000", clear: bool = False
     ) -> None:
-        """Write a text.
+        """Write a line of text, to the right or ``up``; ``clear`` first wipes what is below it, such as grid lines.
 
-        Args:
-            text: one line.
-            at: where it stands.
-            size: of the font.
-            anchor: the point of the text that is ``at``: its left end, middle or right end (``l``, ``m``, ``r``), and there
-                its baseline or the middle of its digits (``s``, ``m``).
-            up: write upwards instead of to the right.
-            colour: of the letters.
-            clear: first wipe what is below the text, such as grid lines.
+        ``anchor`` is the point of the text that is ``at``: its left end, middle or right end (``l``, ``m``, ``r``), and there its
+        baseline or the middle of its digits (``s``, ``m``).
         """
         face, side = self._font(size), f"{anchor[0]}s"
         low = face.size * _DIGIT / 2 if anchor[1] == "m" else 0.0  # from ``at`` to the baseline

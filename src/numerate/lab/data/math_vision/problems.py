@@ -122,12 +122,7 @@ def _polygon(
 ) -> Figure:
     """Return a filled polygon.
 
-    Args:
-        names: of its corners.
-        corners: in order.
-        sides: label of the side after each corner; empty for none.
-        angles: label of the angle at each corner; empty for none.
-        squares: corners with a right angle.
+    ``sides`` are labels of the side after each corner, ``angles`` those of the angle at each; ``squares`` are the right angles.
     """
     ring = list(pairwise([*corners, corners[0]]))
     wedges = [(corner, corners[k - 1], corners[(k + 1) % len(corners)]) for k, corner in enumerate(corners)]

@@ -206,24 +206,14 @@ def named(data: DataTable, row: Row, *more: str) -> str:
 
 def dots(
     labels: Sequence[str],
-    data: DataTable,
+    data: DataTable,  # with the columns ``split``, ``loss``, ``low`` and ``high``
     styles: Styles,
-    columns: tuple[str, str],
+    columns: tuple[str, str],  # of the classes, and of the values
     axis_labels: tuple[str, str],
-    said: Callable[[Row], tuple[str, str]],
-    factor: int = 1,
+    said: Callable[[Row], tuple[str, str]],  # returns the class of a row as text, and its value
+    factor: int = 1,  # from a value to what is drawn
 ) -> Figure:
-    """Draw a point with its interval per loss, side by side in each class of examples or tokens, one panel per split.
-
-    Args:
-        labels: the losses.
-        data: with the columns ``split``, ``loss``, ``low`` and ``high``.
-        styles: of the losses.
-        columns: of the classes, and of the values.
-        axis_labels: of the classes, and of the values.
-        said: returns the class of a row as text, and its value.
-        factor: from a value to what is drawn.
-    """
+    """Draw a point with its interval per loss, side by side in each class of examples or tokens, one panel per split."""
     figure, axes_by = panels(data, height=3.6, sharey=True)
     by, value_name = columns
     step, spans = 0.72 / len(labels), list[Span]()
