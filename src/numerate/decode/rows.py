@@ -82,37 +82,24 @@ _POSITION = "cache_position"  # of transformers before 5.5: where in the cache t
 
 
 class Rows:
-    """Sequences being generated, and the scores of their next token.
-
-    Args:
-        model: the model that ``generate`` passes to the decoding method.
-        input_ids: ``[R, T]``, the prompts, or the decoder's prompts.
-        model_kwargs: the other model inputs that ``generate`` prepared.
-        process: ``logits_processor`` of ``generate``.
-        continued: whether the caller passed a cache, which has a prefix of the prompts.
-        adapters: of each row, if they differ.
-
-    Attributes:
-        input_ids: ``[R, T]``, grows by one column per token.
-        cached: whether the model has a cache; otherwise every sequence is recomputed from the start.
-    """
+    """Sequences being generated, and the scores of their next token."""
 
     def __init__(
         self,
         model: Any,
-        input_ids: Tensor,
-        model_kwargs: dict[str, Any],
-        process: Callable[..., Tensor],
+        input_ids: Tensor,  # [R, T], the prompts, or the decoder's prompts; grows by one column per token
+        model_kwargs: dict[str, Any],  # the other model inputs that ``generate`` prepared
+        process: Callable[..., Tensor],  # ``logits_processor`` of ``generate``
         *,
-        continued: bool = False,
-        adapters: RowAdapters | None = None,
+        continued: bool = False,  # whether the caller passed a cache, which has a prefix of the prompts
+        adapters: RowAdapters | None = None,  # of each row, if they differ
     ) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
         self.continued, self.adapters = continued, adapters
         self._scores: Tensor = torch.empty(0)
         self._chosen: Tensor | None = None
         self._check()
-        self.cached = bool(self.kwargs.get("use_cache", True))
+        self.cached = bool(self.kwargs.get("use_cache", True))  # otherwise every sequence is recomputed from the start
         if self.cached:
             before = _inner_states(model, len(self))
             self._forward(first=True)

@@ -117,26 +117,16 @@ def check_seed(seed: Any) -> int | list[int]:
 
 
 def search(
-    starts: Sequence[str],
-    expand: Callable[[list[Node]], Sequence[Branches]],
+    starts: Sequence[str],  # the first text of each answer, usually empty
+    expand: Callable[[list[Node]], Sequence[Branches]],  # branches of each node; nodes of a prompt are next to each other
     *,
-    width: int | None,
-    covered: float,
-    rest: Rest,
-    seeds: Sequence[Sequence[int]],
-    watch: Watch = lambda nodes, branches: None,
+    width: int | None,  # beam width: most nodes of a prompt in one call of ``expand``; None: no limit
+    covered: float,  # share of the probability of numbers to search; the least likely nodes are skipped
+    rest: Rest,  # "draw" subsamples nodes beyond ``width`` without bias, "drop" skips the least likely ones
+    seeds: Sequence[Sequence[int]],  # of the draws of each prompt
+    watch: Watch = lambda nodes, branches: None,  # called with the nodes of each length and their branches
 ) -> list[Answers]:
-    """Return the answers to each prompt.
-
-    Args:
-        starts: the first text of each answer, usually empty.
-        expand: returns the branches of each node; nodes of a prompt are next to each other.
-        width: beam width: maximum number of nodes of a prompt in one call of ``expand``; None: no limit.
-        covered: share of the probability of numbers to search; the least likely nodes are skipped.
-        rest: "draw" subsamples nodes beyond ``width`` without bias, "drop" skips the least likely ones.
-        seeds: seed of the draws of each prompt.
-        watch: called with the nodes of each length and their branches.
-    """
+    """Return the answers to each prompt."""
     found = [Answers() for _ in starts]
     slack = [0.0] * len(starts)  # probability that may be skipped
     draws = [np.random.default_rng(seed) for seed in seeds]

@@ -77,26 +77,17 @@ class Fork:
 
 
 class TokenTree:
-    """The tokens of a vocabulary that can be part of an answer.
-
-    Args:
-        tokens: texts and ids, as :func:`token_texts` returns them.
-        grammar: the grammar of answers.
-        end_token_ids: tokens that always end an answer, regardless of their text.
-        most_spaces: maximum number of white space characters before the answer.
-        spaces: the white space characters.
-        looks_past: whether a space after the longest number is followed, to find whether more digits come after it.
-    """
+    """The tokens of a vocabulary that can be part of an answer."""
 
     def __init__(
         self,
-        tokens: Iterable[tuple[str, int]],
+        tokens: Iterable[tuple[str, int]],  # texts and ids, as ``token_texts`` returns them
         grammar: Grammar,
         *,
-        end_token_ids: Iterable[int] = (),
-        most_spaces: int = 2,
+        end_token_ids: Iterable[int] = (),  # always end an answer, regardless of their text
+        most_spaces: int = 2,  # white space characters before the answer
         spaces: str = WHITE_SPACE,
-        looks_past: bool = True,
+        looks_past: bool = True,  # whether to look past a space after the longest number for more digits
     ) -> None:
         self.grammar, self.most_spaces, self.spaces, self.looks_past = grammar, most_spaces, spaces, looks_past
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()

@@ -46,32 +46,17 @@ _MOST_LOGITS = 1 << 29  # of gold answers at a time: one row of 512 tokens has 8
 def evaluate(
     loaded: LoadedModel,
     task: Task,
-    examples: Mapping[str, Examples],
+    examples: Mapping[str, Examples],  # by split
     *,
-    images: Path | None = None,
-    label_digits: LabelDigits | None = None,
-    fallback: str | None = None,
-    seed: int = 0,
-    done: Sequence[Record] = (),
-    keep: Callable[[Record], object] = lambda record: None,
+    images: Path | None = None,  # folder under which pictures are saved
+    label_digits: LabelDigits | None = None,  # of the training labels: with them, ``derailed`` is one of the metrics
+    fallback: str | None = None,  # an answer, such as the median of the training labels, for means of errors where one is missing
+    seed: int = 0,  # decides the ``samples``
+    done: Sequence[Record] = (),  # records of an earlier call; their examples are not evaluated again
+    keep: Callable[[Record], object] = lambda record: None,  # called with each new record
     **options: Any,
 ) -> list[Record]:
-    """Return a record of each example, in order; ``examples`` are by split.
-
-    Args:
-        loaded: the model.
-        task: scores the answers.
-        examples: by split.
-        images: folder under which pictures are saved.
-        label_digits: those of the training labels: with them, ``derailed`` is one of the metrics
-            (:mod:`numerate.lab.evaluation.derailing`).
-        fallback: an answer, such as the median of the training labels. A record in which an answer is missing has the metrics
-            of this one as ``fallback``, for means of errors.
-        seed: decides the ``samples``.
-        done: records of an earlier call; their examples are not evaluated again.
-        keep: called with each new record.
-        **options: those of :func:`evaluate_all`.
-    """
+    """Return a record of each example, in order; ``options`` are those of :func:`evaluate_all`."""
     return evaluate_all(loaded, task, [Evaluation(examples, seed, images, label_digits, fallback, done, keep)], **options)[0]
 
 
@@ -108,40 +93,26 @@ _Asked = tuple[str, int, Example]  # split, index
 
 @torch.no_grad()
 def evaluate_all(
-    loaded: LoadedModel,
+    loaded: LoadedModel,  # with ``stacked``, several models, one for each evaluation (``numerate.lab.training.stacked``)
     task: Task,
     evaluations: Sequence[Evaluation],
     *,
-    stacked: bool = False,
-    members: AllAtOnce | None = None,
-    batch_size: int = 128,
-    max_new_tokens: int | None = None,
-    samples: int = 0,
+    stacked: bool = False,  # answers are those of each model alone, but ``samples`` are drawn for all at once
+    members: AllAtOnce | None = None,  # what decides, if models have stacked members; None: ``loaded``, with its pool
+    batch_size: int = 128,  # examples per batch and model
+    max_new_tokens: int | None = None,  # None: half as many again as the longest gold answer of the batch, plus 4
+    samples: int = 0,  # answers to draw for each example
     decide: Sequence[str] = (),
-    interval: float = 0.9,
-    decide_width: int | None = 16,
+    interval: float = 0.9,  # level of the interval whose coverage is recorded
+    decide_width: int | None = 16,  # beam width
     bf16: bool = False,
     progress: Progress = lambda *_: None,
 ) -> list[list[Record]]:
     """Return the records of each evaluation.
 
-    Args:
-        loaded: the model; with ``stacked``, several of them, one for each evaluation (:mod:`numerate.lab.training.stacked`).
-        task: scores the answers.
-        evaluations: what is asked of the model, or of each.
-        stacked: whether ``loaded`` is a stack. Answers are those of each model alone, except for ``samples``, which are drawn for
-            all of them at once.
-        members: what decides, if the models have members that are stacked. None: ``loaded``, with its pool if there is one.
-        batch_size: examples per batch and model.
-        max_new_tokens: most tokens of an answer. None: half as many again as the longest gold answer of the batch, plus 4.
-        samples: answers to draw for each example.
-        decide: rules; with them, a record also has what :func:`numerate.lab.evaluation.pooled.pooled_record` returns, and
-            the ``seconds`` per example that greedy answers, samples and the search took. Where an answer is a worked solution,
-            samples take the place of the search. The rest of a record is that of the first member.
-        interval: level of the interval whose coverage is recorded.
-        decide_width: beam width.
-        bf16: compute in bfloat16.
-        progress: called after each batch.
+    With rules in ``decide``, a record also has what :func:`numerate.lab.evaluation.pooled.pooled_record` returns, and the
+    ``seconds`` per example that greedy answers, samples and the search took. Where an answer is a worked solution, samples take
+    the place of the search. The rest of a record is that of the first member.
     """
     loaded.model.eval()
     members = members or (AllAtOnce(loaded, [1] * len(evaluations)) if stacked else None)
