@@ -77,17 +77,11 @@ def run_cells(
     return others
 
 
-def train_cells(
-    configs: Sequence[RunConfig], folder: Path, *, wait: bool = True, progress: Progress = lambda *_: None
-) -> list[RunConfig]:
-    """Train cells as one stack, unless they are trained; return those whose lock another process holds.
-
-    :func:`run_cells` evaluates them.
-    """
-    with locked_cells(configs, folder, wait=wait) as (mine, others):
+def train_cells(configs: Sequence[RunConfig], folder: Path, *, progress: Progress = lambda *_: None) -> None:
+    """Train cells as one stack, unless they are trained; :func:`run_cells` evaluates them. Locks are waited for."""
+    with locked_cells(configs, folder, wait=True) as (mine, _):
         untrained = [config for config in mine if not is_trained(config, cell_folder(folder, config))]
         _in_halves(train_stack, untrained, folder, progress)
-    return others
 
 
 @contextmanager
