@@ -135,7 +135,7 @@ def _measured_until(config: RunConfig, pictures: Path, processes: int, limit: fl
 class BudgetedPlan:
     """A comparison that fits into a budget."""
 
-    budget: Budget  # the time
+    budget: Budget
     experiment: Experiment  # with the losses, seeds, steps and test rows that were chosen
     others: Sequence[int]  # seeds to run too, if there is time left
     text: str  # what was chosen and left out

@@ -310,10 +310,10 @@ def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:
 class Plan:
     """What a comparison will do."""
 
-    experiment: Experiment  # its runs
+    experiment: Experiment
     tasks: dict[str, Task]  # by ``task_key``; none with Ray, whose machines may have the data, and not this one
-    executor: str  # that trains them
-    folder: Path  # of the comparison
+    executor: str
+    folder: Path
     said: list[str]  # lines on what was chosen
 
 

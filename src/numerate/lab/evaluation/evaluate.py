@@ -104,7 +104,7 @@ def evaluate_all(
     samples: int = 0,  # answers to draw for each example
     decide: Sequence[str] = (),
     interval: float = 0.9,  # level of the interval whose coverage is recorded
-    decide_width: int | None = 16,  # beam width
+    decide_width: int | None = 16,
     bf16: bool = False,
     progress: Progress = lambda *_: None,
 ) -> list[list[Record]]:

@@ -23,15 +23,15 @@ class Names:
 class Topic:
     """The subject of a chart."""
 
-    title: str  # title of the chart
+    title: str
     what: str  # quantity with its preposition: ``"average rent in"`` Oslo
-    axis: str  # label of the value axis
-    categories: Names  # names to choose categories from
+    axis: str
+    categories: Names
     kinds: tuple[ChartKind, ...]  # suitable kinds of chart
     tops: tuple[int, int]  # lowest and highest end of the axis in training
-    form: NumberFormat = "thousands"  # format of the numbers
+    form: NumberFormat = "thousands"
     series: Names = Names("", ())  # names of the series, for charts with several
-    decimals: int = 0  # decimals of the values
+    decimals: int = 0
 
     @property
     def whole(self) -> bool:
