@@ -42,17 +42,6 @@ class Arithmetic(Task):
     Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits. Extrapolation has
     one or two more operations, and its numbers have one more digit; with ``extra_digits``, its numbers alone are longer.
 
-    Args:
-        operands: ``"integers"`` (``+ - *``), ``"decimals"`` (one or two places), ``"rationals"`` (``+ - * /``, answers such
-            as ``17/18``), or ``"mixed"`` (one of the three per question).
-        difficulty: 1 to 8.
-        longest: the most operations in a training question, 1 to 10; default: ``difficulty``.
-        operations: which of ``+-*/`` occur; ``/`` only between rationals.
-        signed: whether the operands may be negative; answers may be negative in any case.
-        wording: ``"varied"`` asks in four ways; ``"bare"`` writes ``3+4=``, which small models learn sooner.
-        extra_digits: the most digits that numbers of extrapolation have beyond ``difficulty``, 1 to 8, with as many operations as
-            in training.
-
     Examples:
         >>> task = Arithmetic(difficulty=2)
         >>> example = task.examples("train", 1)[0]
@@ -62,12 +51,15 @@ class Arithmetic(Task):
         1.0
     """
 
+    # ``"integers"`` (``+ - *``), ``"decimals"`` (one or two places), ``"rationals"`` (``+ - * /``, answers such as ``17/18``), or
+    # ``"mixed"`` (one of the three per question).
     operands: Operands = "integers"
-    difficulty: int = 2
-    longest: int | None = None
-    operations: str = "+-*/"
-    signed: bool = True
-    wording: Wording = "varied"
+    difficulty: int = 2  # 1 to 8
+    longest: int | None = None  # the most operations in a training question, 1 to 10; default: ``difficulty``
+    operations: str = "+-*/"  # which of ``+-*/`` occur; ``/`` only between rationals
+    signed: bool = True  # whether the operands may be negative; answers may be negative in any case
+    wording: Wording = "varied"  # ``"varied"`` asks in four ways; ``"bare"`` writes ``3+4=``, which small models learn sooner
+    # The most digits that numbers of extrapolation have beyond ``difficulty``, 1 to 8, with as many operations as in training.
     extra_digits: int | None = None
 
     name = "arithmetic"

@@ -64,12 +64,6 @@ class NumberSkills(Task):
     Training and interpolation have numbers of up to ``difficulty`` digits, before the point in decimals, and in the numerator
     and denominator of fractions. Extrapolation has one or two more.
 
-    Args:
-        notation: ``"integers"``, ``"decimals"``, ``"fractions"`` (``7/18``), ``"scientific"`` (``4.21e5``) or ``"mixed"`` (one of
-            the four per question).
-        skill: a key of ``QUESTIONS``, or ``"mixed"``: one per question, of those that the notation has.
-        difficulty: 2 to 8.
-
     Examples:
         >>> task = NumberSkills(notation="integers", skill="round")
         >>> example = task.examples("train", 1)[0]
@@ -77,9 +71,11 @@ class NumberSkills(Task):
         ('Round 4654 to 3 significant digits.', '4650')
     """
 
+    # ``"integers"``, ``"decimals"``, ``"fractions"`` (``7/18``), ``"scientific"`` (``4.21e5``) or ``"mixed"`` (one of the four
+    # per question).
     notation: Notation = "mixed"
-    skill: Skill = "mixed"
-    difficulty: int = 4
+    skill: Skill = "mixed"  # a key of ``QUESTIONS``, or ``"mixed"``: one per question, of those that the notation has
+    difficulty: int = 4  # 2 to 8
 
     name = "number_skills"
     number_kind = "sums"

@@ -103,40 +103,30 @@ class Regression(Task):
     A generated ``"table"`` row describes a flat whose rent is a fixed linear function of size, rooms, floor and year. A
     ``"series"`` is a line or curve to continue by one value. Extrapolation has larger flats, and series with larger steps.
 
-    Args:
-        kind: what to generate, ``"table"`` or ``"series"``.
-        target: files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
-        columns: files only: the columns to predict from. None: all other informative columns.
-        without: files only: columns to leave out.
-        extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
-        decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
-            :mod:`numerate.lab.data.cells`.
-        average: files only: ``"mean"`` or ``"median"`` of several ratings, which cells of the target hold (``[1, 2, 2]``).
-        raters: files only: the columns with one person's ratings each; ``target`` is then only what is asked.
-        decimals: files only: of the average. None: one more than the ratings have.
-        encoding: files only: of a text file, such as ``"cp1250"``. None: UTF-8, UTF-16 or cp1252, whichever it is.
-        sheet: files only: of an Excel workbook. None: the only one.
-        wording: files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which
-            are fewer tokens to train on; a missing value is ``?``.
-
     Examples:
         >>> task = Regression()
         >>> task.examples("train", 1)[0].prompt
         'area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?'
     """
 
-    kind: RegressionKind = "table"
-    target: str | None = None
-    columns: tuple[str, ...] | None = None
-    extrapolate: float = 0.0
+    kind: RegressionKind = "table"  # what to generate, ``"table"`` or ``"series"``
+    target: str | None = None  # files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
+    columns: tuple[str, ...] | None = None  # files only: the columns to predict from. None: all other informative columns.
+    extrapolate: float = 0.0  # files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5)
+    # Files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see ``numerate.lab.data.cells``.
     decimal: DecimalMark | None = None
+    # Files only: ``"mean"`` or ``"median"`` of several ratings, which cells of the target hold (``[1, 2, 2]``).
     average: Average | None = None
+    # Files only: the columns with one person's ratings each; ``target`` is then only what is asked.
     raters: tuple[str, ...] | None = None
-    decimals: int | None = None
+    decimals: int | None = None  # files only: of the average. None: one more than the ratings have.
+    # Files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which are fewer
+    # tokens to train on; a missing value is ``?``.
     wording: RowWording = "names"
-    without: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None  # files only: columns to leave out
+    # Files only: of a text file, such as ``"cp1250"``. None: UTF-8, UTF-16 or cp1252, whichever it is.
     encoding: str | None = None
-    sheet: str | None = None
+    sheet: str | None = None  # files only: of an Excel workbook. None: the only one.
 
     left_out: ClassVar[Mapping[str, str]] = {}
     """Columns of the file that questions do not show, each with the reason."""

@@ -80,16 +80,13 @@ class Times(TimeTask):
 
     Training and interpolation add or subtract up to ``longest`` minutes, extrapolation up to twice as many.
 
-    Args:
-        longest: the most minutes in a training question, 5 to 360.
-
     Examples:
         >>> example = Times().examples("train", 1)[0]
         >>> example.prompt, example.answer
         ('It is 12_11. What time is it 29 minutes earlier? Answer as hour_minute, such as 2_55.', '11_42')
     """
 
-    longest: int = 90
+    longest: int = 90  # the most minutes in a training question, 5 to 360
 
     name = "times"
 

@@ -42,18 +42,14 @@ class WordProblems(Task):
 
     Extrapolation has one or two more steps, and numbers up to ten times larger.
 
-    Args:
-        steps: the most steps in a training problem, 1 to 6.
-        largest: the largest number in a training story, at least 10.
-
     Examples:
         >>> example = WordProblems().examples("train", 1)[0]
         >>> example.prompt.split(". ")[-1], example.answer.split()[-2:]
         ('How many shells does Ada have now?', ['####', '87'])
     """
 
-    steps: int = 3
-    largest: int = 60
+    steps: int = 3  # the most steps in a training problem, 1 to 6
+    largest: int = 60  # the largest number in a training story, at least 10
 
     name = "word_problems"
     dataset = "GSM8K, SVAMP or chats with worked answers"

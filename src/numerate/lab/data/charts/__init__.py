@@ -40,20 +40,15 @@ class Charts(Task):
     Training and interpolation have at most ``categories`` categories and values up to ``largest``. Extrapolation has one to
     four more categories, and only values above ``largest``.
 
-    Args:
-        size: width of the image in pixels, 320 to 4096; its height is smaller.
-        categories: the most categories in a training chart, 3 to 6.
-        largest: the largest value in training, 100 to 100,000.
-
     Examples:
         >>> example = Charts().examples("train", 1)[0]
         >>> example.prompt, example.answer
         ('What is the rainfall in Feb in Porto? Answer with a number.', '15')
     """
 
-    size: int = 560
-    categories: int = 6
-    largest: int = 1000
+    size: int = 560  # width of the image in pixels, 320 to 4096; its height is smaller
+    categories: int = 6  # the most categories in a training chart, 3 to 6
+    largest: int = 1000  # the largest value in training, 100 to 100,000
 
     name = "charts"
     dataset = "ChartQA"

@@ -41,23 +41,17 @@ class Clock(TimeTask):
     dataset. Extrapolation uses the minutes between them; ``step=1`` leaves none, and has no extrapolation. The appearance of each
     clock is drawn at random.
 
-    Args:
-        size: width and height of the image in pixels, 64 to 4096.
-        rotation: the largest tilt of the clock in either direction, in degrees, 0 to 180.
-        second_hand: the share of clocks with a second hand. It does not affect the answer.
-        step: minutes between the training times, a divisor of 60.
-        wording: ``"full"`` asks in a sentence that says how to answer; ``"bare"`` asks ``time?``, which costs small models less.
-
     Examples:
         >>> example = Clock().examples("train", 1)[0]
         >>> example.prompt, example.answer, example.image.size
         ('What time does the clock show? Answer as hour_minute, such as 2_55.', '9_15', (224, 224))
     """
 
-    size: int = 224
-    rotation: float = 15.0
-    second_hand: float = 0.3
-    step: int = 5
+    size: int = 224  # width and height of the image in pixels, 64 to 4096
+    rotation: float = 15.0  # the largest tilt of the clock in either direction, in degrees, 0 to 180
+    second_hand: float = 0.3  # the share of clocks with a second hand. It does not affect the answer.
+    step: int = 5  # minutes between the training times, a divisor of 60
+    # ``"full"`` asks in a sentence that says how to answer; ``"bare"`` asks ``time?``, which costs small models less.
     wording: ClockWording = "full"
 
     name = "clock"

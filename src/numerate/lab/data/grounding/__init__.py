@@ -49,15 +49,6 @@ class Grounding(CoordinateTask):
 
     Extrapolation has 1 to 6 more shapes than the largest training image, and each is smaller than any in training.
 
-    Args:
-        objects: the fewest and the most shapes in a training image, within 1 to 12.
-        form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"thousandths"`` the same as integers up
-            to 1000, as many models write them; ``"locations"`` answers ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and
-            x2 in 1024ths, as PaliGemma writes them.
-        size: longer side of the image in pixels, 224 to 2048.
-        wording: ``"full"`` says how to answer: a sentence, or ``detect EXPRESSION`` with ``"locations"``;
-            ``"bare"`` is the expression alone, which costs small models less.
-
     Examples:
         >>> example = Grounding().examples("train", 1)[0]
         >>> example.prompt.split(". ")[0], example.answer
@@ -66,9 +57,14 @@ class Grounding(CoordinateTask):
         '<loc0804><loc0222><loc0975><loc0451>'
     """
 
-    objects: tuple[int, int] = (3, 8)
+    objects: tuple[int, int] = (3, 8)  # the fewest and the most shapes in a training image, within 1 to 12
+    # ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"thousandths"`` the same as integers up to 1000,
+    # as many models write them; ``"locations"`` answers ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths,
+    # as PaliGemma writes them.
     form: BoxFormat = "numbers"
-    size: int = 448
+    size: int = 448  # longer side of the image in pixels, 224 to 2048
+    # ``"full"`` says how to answer: a sentence, or ``detect EXPRESSION`` with ``"locations"``; ``"bare"`` is the expression
+    # alone, which costs small models less.
     wording: BoxWording = "full"
 
     name = "grounding"

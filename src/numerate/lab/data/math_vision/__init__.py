@@ -59,18 +59,14 @@ class MathVision(Task):
     multiple choice is the letter, or the text of that choice. Any other answer is compared as text. For the last two, the
     relative error is 0 or infinite, and ``within_5`` equals ``exact``.
 
-    Args:
-        largest: the largest length in training, 20 to 1000.
-        size: width of the image in pixels, 224 to 2048.
-
     Examples:
         >>> example = MathVision().examples("train", 1)[0]
         >>> example.prompt, example.answer
         ('Find the area of the trapezoid PQRS. Answer with a number.', '496')
     """
 
-    largest: int = 50
-    size: int = 384
+    largest: int = 50  # the largest length in training, 20 to 1000
+    size: int = 384  # width of the image in pixels, 224 to 2048
 
     name = "math_vision"
     dataset = "MathVista or MathVision"

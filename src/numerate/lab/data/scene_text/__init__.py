@@ -45,23 +45,18 @@ class SceneText(CoordinateTask):
 
     Extrapolation has 1 to 4 more words than the largest training image, and all are rotated further than any in training.
 
-    Args:
-        words: the fewest and the most words in a training image, within 1 to 6.
-        angle: the largest rotation of a training word in either direction, in degrees, 0 to 45; extrapolation adds 2 to 30
-            degrees.
-        form: ``"boxes"`` gives ``{"box": [x1, y1, x2, y2], "text": "EXIT"}``; ``"quads"`` gives
-            ``{"quad": [x1, y1, x2, y2, x3, y3, x4, y4], "text": "EXIT"}``.
-        size: longer side of the image in pixels, 224 to 2048.
-
     Examples:
         >>> SceneText(words=(1, 1)).examples("train", 1)[0].answer
         '[{"box": [0.315, 0.041, 0.937, 0.170], "text": "PIZZA"}]'
     """
 
-    words: tuple[int, int] = (2, 5)
+    words: tuple[int, int] = (2, 5)  # the fewest and the most words in a training image, within 1 to 6
+    # The largest rotation of a training word in either direction, in degrees, 0 to 45; extrapolation adds 2 to 30 degrees.
     angle: int = 20
+    # ``"boxes"`` gives ``{"box": [x1, y1, x2, y2], "text": "EXIT"}``; ``"quads"`` gives ``{"quad": [x1, y1, x2, y2, x3, y3, x4,
+    # y4], "text": "EXIT"}``.
     form: RegionFormat = "boxes"
-    size: int = 448
+    size: int = 448  # longer side of the image in pixels, 224 to 2048
 
     name = "scene_text"
     dataset = "ICDAR2015, Total-Text or CTW1500"
