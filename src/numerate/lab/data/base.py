@@ -222,8 +222,7 @@ class Task:
     def answer_grammar(self) -> Grammar:
         """Return the form of an answer, by which a model's distribution over numbers is searched.
 
-        Raises:
-            ValueError: an answer is not one number, or some answers in the training rows that were read are not.
+        Raise if an answer is not one number, or some answers in the training rows that were read are not.
         """
         if self.answer_is != "one number":
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
@@ -287,14 +286,8 @@ class Task:
     def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
         """Return what makes the distribution over answers of an example. An answer that is not a number keeps its label.
 
-        With a :attr:`soft_pattern`, it gets an example for each match, whose answer is the match alone.
-
-        Args:
-            **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``,
-                ``highest``, ``step``.
-
-        Raises:
-            ValueError: an answer is not one number, or the settings do not fit.
+        The settings are those of :class:`numerate.targets.Bell`. With a :attr:`soft_pattern`, it gets an example for each match,
+        whose answer is the match alone. Raise if an answer is not one number, or the settings do not fit.
         """
         if self.answer_is != "one number":
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")

@@ -36,11 +36,7 @@ _LOOKED_AT = 20  # rows by which the task that reads a file is chosen
 
 
 def read_rows(path: Path, reader: RowReader) -> NumberedRows:
-    """Yield the rows of a file, each with its line.
-
-    Raises:
-        BadData: the file type has no reader, or a row cannot be read.
-    """
+    """Yield the rows of a file, each with its line; raise if its type has no reader, or a row cannot be read."""
     check_path(path)
     if path.is_dir():
         inside = sorted(file.name for file in path.iterdir() if file_type(file) in READERS)

@@ -228,13 +228,10 @@ def check_encoding(name: str | None) -> None:
 
 
 def detected_encoding(path: Path) -> str | None:
-    """Return the encoding of a text file that is not in UTF-8; None if it is, or may be meant to be.
+    """Return the encoding of a text file that is not in UTF-8; None if it is, or may be meant to be; raise if it is no text.
 
-    UTF-16 and UTF-32 start with a byte order mark, or every other byte of their first lines is 0. A file that has bytes above
-    127 and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
-
-    Raises:
-        BadData: it is no text.
+    UTF-16 and UTF-32 start with a byte order mark, or every other byte of their first lines is 0. A file that has bytes above 127
+    and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     try:

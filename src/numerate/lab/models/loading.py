@@ -217,26 +217,16 @@ class LoadedModel(PromptEncoder):
 
 
 def load_model(
-    name: str | Path,
+    name: str | Path,  # one of the names above, a folder, a GGUF file, or a Hub id
     *,
-    seed: int = 0,
+    seed: int = 0,  # of random weights: those of a tiny model or an adapter
     dtype: torch.dtype = torch.float32,
-    adapter: Adapter = "none",
+    adapter: Adapter = "none",  # "lora": of low rank, on all linear layers but the head; "qlora": on 4-bit weights (bitsandbytes)
     rank: int = 16,
-    encoder: PromptEncoder | None = None,
-    trust_remote_code: bool = False,
+    encoder: PromptEncoder | None = None,  # what ``load_encoder`` returned for this name, to save loading it again
+    trust_remote_code: bool = False,  # run Python code that comes with the model; never asks at a prompt
 ) -> LoadedModel:
     """Load a model.
-
-    Args:
-        name: one of the names above, a folder, a GGUF file, or a Hub id.
-        seed: of random weights: those of a tiny model or an adapter.
-        dtype: of the weights.
-        adapter: ``"lora"`` trains a low-rank adapter on every linear layer except the head; ``"qlora"`` does so on 4-bit
-            weights (needs bitsandbytes).
-        rank: of the adapter.
-        encoder: the result of :func:`load_encoder` for this name, to save loading it again.
-        trust_remote_code: run Python code that comes with the model; never asks at a prompt.
 
     Examples:
         >>> loaded = load_model("tiny")
