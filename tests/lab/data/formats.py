@@ -109,6 +109,17 @@ CHATS: dict[str, Callable[[str, str], dict[str, Any]]] = {
 
 BROKEN: dict[str, tuple[str, str, str]] = {
     "list, truncated": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2, "re', "line 2: broken JSON"),
+    "list, many digits": (
+        "t.json",
+        '[{"area": 1, "rent": 2},\n{"rent": ' + "9" * 5000 + "}]",
+        "line 2: broken JSON (a number with too",
+    ),
+    "list as lines": (
+        "t.jsonl",
+        '[\n{"area": 1, "rent": 2}\n]',
+        "line 1: broken JSON (Expecting value). Expected one object per line. Name",
+    ),
+    "lines, many digits": ("t.jsonl", '{"rent": ' + "9" * 5000 + "}", "line 1: broken JSON (a number with too many digits)"),
     "list, not of objects": ("t.json", '[{"area": 1, "rent": 2},\n[3, 4]]', "line 2: is a list, not an object"),
     "list, missing key": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2}]', "line 2: has no column 'rent'"),
     "list in one line": ("t.json", '[{"area": 1, "rent": 2}, {"area": 2}]', "row 2: has no column 'rent'"),
@@ -142,12 +153,17 @@ BROKEN: dict[str, tuple[str, str, str]] = {
 """A file of a table with the target ``rent`` that cannot be read, and what the error says."""
 
 BROKEN_CHATS: dict[str, tuple[Any, str]] = {
-    "text": ({"messages": "6 * 7?"}, "messages is a str. Expected a list of messages"),
+    "text": ({"messages": "6 * 7?"}, "messages is a text. Expected a list of messages"),
     "empty": ({"messages": []}, "messages is empty"),
     "no role": ({"messages": [{"content": "6 * 7?"}]}, "which is not a message"),
     "role": ({"messages": [{"role": "human", "content": "6 * 7?"}]}, "has the role 'human'. Expected one of system"),
     "no content": ({"messages": [{"role": "user"}]}, "which is not a message"),
-    "content": ({"messages": [{"role": "user", "content": 42}]}, "content is a int, not a text"),
+    "no text": ({"messages": [{"role": "user", "content": None}]}, "content is null, not a text"),
+    "tools": (
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]},
+        "messages has tool calls, which are not read",
+    ),
+    "content": ({"messages": [{"role": "user", "content": 42}]}, "content is a number, not a text"),
     "a picture": (
         {"messages": [{"role": "user", "content": [{"type": "image", "image": "x.png"}]}]},
         "content has a part of type 'image'. Expected texts; for pictures",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 
@@ -9,7 +10,7 @@ import pytest
 from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data import Arithmetic, Regression, WordProblems
-from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.row_reader import BadData, RowReader, data_name
 
 GSM8K = [
     {
@@ -166,10 +167,85 @@ def test_broken_tables(tmp_path):
         Regression.from_files(path)
     path.write_bytes(LATIN)
     assert "is read as cp1252" in Regression.from_files(path, target="Preis").notes[0]
-    with pytest.raises(BadData, match="names a column twice"):
-        Regression.from_files(lines(path, "a,a", "1,2"), target="a")
+    with pytest.raises(BadData, match=r"t\.csv, line 1: columns 1 and 3 are both named 'a'\. Give each column its own name"):
+        Regression.from_files(lines(path, "a,b, a", "1,2,3"), target="a")
+    with pytest.raises(BadData, match="columns 1 and 2 both have no name"):
+        Regression.from_files(lines(path, ",,a", "1,2,3"), target="a")
     with pytest.raises(BadData, match=r"has the file type \.doc\. Expected \.csv, \.tsv, \.jsonl"):
         Regression.from_files(tmp_path / "my.doc", target="a")
+
+
+PLAIN = "area,price\n" + "".join(f"{area},{9 * area}\n" for area in range(20, 40))
+LONG = 200_000  # characters; the csv module stops at 131,072
+SAME = {
+    "CR of old Macs": PLAIN.replace("\n", "\r"),
+    "CR in UTF-16": PLAIN.replace("\n", "\r").encode("utf-16"),
+    "CRCRLF of a file that was converted twice": PLAIN.replace("\n", "\r\r\n"),
+    "blank lines": "\n\n" + PLAIN.replace("\n", "\n\n"),
+    "blank lines of spaces and commas": " \n,\n" + PLAIN.replace("\n30,", "\n  \n30,"),
+    "spaces around names": PLAIN.replace("area,price", " area , price "),
+    "tabs, and a comma in a name": PLAIN.replace(",", "\t").replace("area", "area, m2"),
+    "semicolons, and commas in a name": PLAIN.replace(",", ";").replace("area", '"area, in m2, net"'),
+    "empty columns at the end": PLAIN.replace("\n", ",,\n"),
+    "a separator at the end of the rows": PLAIN.replace("price\n", "price").replace("\n", ",\n").replace("price", "price\n"),
+}
+
+
+@pytest.mark.parametrize("how", SAME)
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "t.csv.GZ"])
+def test_a_table_in_another_way(how, name, tmp_path):
+    """Other line ends, separators and empty cells, and names in capitals, are the same table."""
+    content = SAME[how]
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("GZ") else content)
+    task = Regression.from_files(tmp_path / name, target="price")
+    found = [example for split in task.splits for example in task.examples(split)]
+    assert sorted(example.answer for example in found) == [str(9 * area) for area in range(20, 40)]
+    assert all(str(int(example.answer) // 9) in example.prompt for example in found)
+    assert not task.skipped
+    assert data_name(tmp_path / name).lower() == "t"
+
+
+def test_cells_that_are_long_or_of_several_lines(tmp_path):
+    path, limit = tmp_path / "t.csv", csv.field_size_limit()
+    path.write_text(f'text,price\n"{"word " * (LONG // 5)}",1\n"two\n\nlines, \r""2""",2\nx,3\ny,three\n', newline="")
+    reader = RowReader()
+    rows = [*reader.table(path)]
+    assert [(line, len(row["text"]), row["price"]) for line, row in rows] == [
+        (2, LONG, "1"),
+        (3, 16, "2"),
+        (7, 1, "3"),
+        (8, 1, "three"),
+    ]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(BadData, match="line 8: the answer 'three' contains no number"):
+        Regression.from_files(path, target="price")
+
+
+@pytest.mark.parametrize("at", range(2))
+def test_a_quotation_mark_that_is_not_closed(at, tmp_path):
+    """It would swallow the rest of the file, and in the last column the rows would be missing without a word."""
+    rows = [["1", "a"], ["2", "b"], ["3", "c"], ["4", "d"]]
+    rows[2][at] = f'"{rows[2][at]}'
+    path = lines(tmp_path / "t.csv", "price,text", *map(",".join, rows))
+    with pytest.raises(BadData, match=r"t\.csv, line 4: a quotation mark that opens here is not closed\. Close it"):
+        Regression.from_files(path, target="price")
+    task = Regression.from_files(path, target="price", skip_bad=True)
+    assert sorted(example.answer for example in task.examples("train")) == ["1", "2"]
+    assert [bad.line for bad in task.skipped] == [4]
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.jsonl.gz"])
+def test_damaged_compressed_files(name, tmp_path):
+    """Whatever byte is wrong, the error names the file."""
+    text = PLAIN if name == "t.csv.gz" else "".join(f'{{"area": {i}, "price": {i * i % 97}}}\n' for i in range(99))
+    whole = gzip.compress(text.encode(), mtime=0)
+    for at in range(0, len(whole), 7):
+        (tmp_path / name).write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            Regression.from_files(tmp_path / name, target="price")
+        except BadData as error:
+            assert error.path == tmp_path / name  # noqa: PT017 - a byte of the header may be of no consequence
 
 
 def test_missing_things(tmp_path):
@@ -180,7 +256,9 @@ def test_missing_things(tmp_path):
     path = lines(tmp_path / "my.jsonl", json.dumps({"prompt": "?", "answer": "1", "image": "none.png"}))
     with pytest.raises(BadData, match=r"line 1: the image .*none\.png is missing"):
         Regression.from_files(path)
-    with pytest.raises(ValueError, match=r"no rows that could be read \(1 were skipped\)"):
+    with pytest.raises(
+        ValueError, match=r"no rows that could be read: expected data\. 1 were skipped, the first: .*none\.png is"
+    ):
         Regression.from_files(path, skip_bad=True)
 
 

@@ -314,7 +314,7 @@ def test_broken_files_are_named(folder: Path) -> None:
     with pytest.raises(BadData, match=r"testmini.json, line \d+: broken JSON \(.*\). The file may be truncated"):
         MathVision.from_files(folder)
     path.write_text('{"1": 5}', "utf-8")
-    with pytest.raises(BadData, match="row 1: is a int, not an object"):
+    with pytest.raises(BadData, match="row 1: is a number, not an object"):
         MathVision.from_files(folder)
     path.write_text(json.dumps([VISTA["1"]]), "utf-8")
     assert len(MathVision.from_files(path).examples("interpolate")) == 1

@@ -124,7 +124,7 @@ def test_a_frame_is_written_once(tmp_path):
         ([{"a": 1}, [2]], "row 2 of data is a list"),
         ([], "data has no rows"),
         (pandas.DataFrame(), "data has no rows"),
-        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "names a column twice"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "data: columns 1 and 2 are both named 'a'"),
     ],
     ids=repr,
 )

@@ -334,7 +334,8 @@ class Task:
         object.__setattr__(self, "skipped", tuple(reader.skipped))
         object.__setattr__(self, "notes", tuple(reader.notes))
         if not self.splits:
-            raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
+            skipped = f" {len(reader.skipped)} were skipped, the first: {reader.skipped[0]}" if reader.skipped else ""
+            raise ValueError(f"{source} has no rows that could be read: expected data.{skipped}")
         return self
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:

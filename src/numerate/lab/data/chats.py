@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.row_reader import BadData, json_kind
 
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -79,7 +79,7 @@ def turns_notes(longer: Sequence[bool]) -> list[str]:
 def _turns(name: str, messages: Any) -> list[tuple[str, str]]:
     """Return role and text of each message."""
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        kind = "empty" if messages == [] else f"a {type(messages).__name__}"
+        kind = "empty" if messages == [] else json_kind(messages)
         raise BadData(f"{name} is {kind}", f"Expected a list of messages, such as {_MESSAGE}. {_REMEDY}")
     turns = []
     for message in messages:
@@ -87,6 +87,8 @@ def _turns(name: str, messages: Any) -> list[tuple[str, str]]:
             raise BadData(f"{name} holds {message!r:.60}, which is not a message", f"Expected {_MESSAGE}. {_REMEDY}")
         if message["role"] not in ROLES:
             raise BadData(f"{name} has the role {message['role']!r:.40}", f"Expected one of {', '.join(ROLES)}. {_REMEDY}")
+        if message.get("tool_calls"):
+            raise BadData(f"{name} has tool calls, which are not read", f"Expected texts alone. {_REMEDY}")
         turns.append((message["role"], _text("content", message["content"])))
     return turns
 
@@ -96,7 +98,7 @@ def _text(name: str, content: Any) -> str:
     if isinstance(content, str):
         return content.strip()
     if not isinstance(content, Sequence) or not all(isinstance(part, Mapping) for part in content):
-        raise BadData(f"{name} is a {type(content).__name__}, not a text", _REMEDY)
+        raise BadData(f"{name} is {json_kind(content)}, not a text", _REMEDY)
     for part in content:
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise BadData(

@@ -29,7 +29,7 @@ def check_columns(names: Iterable[str], known: Iterable[Any]) -> None:
     known = [str(name) for name in known]
     for name in names:
         if name not in known:
-            raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known)}.{nearest(name, known)}")
+            raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known) or 'none'}.{nearest(name, known)}")
 
 
 def uninformative(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:

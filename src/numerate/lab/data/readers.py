@@ -26,7 +26,7 @@ from typing import Any
 from numerate.answers.extract import EXTRACTORS
 from numerate.checks import nearest, one_line
 from numerate.lab.data.chats import as_question
-from numerate.lab.data.row_reader import BadData, RowNumber, RowReader, check_path, detected_encoding, file_type
+from numerate.lab.data.row_reader import BadData, RowNumber, RowReader, check_names, check_path, detected_encoding, file_type
 from numerate.lab.data.tables import table_file
 from numerate.lab.files.records import write_text
 
@@ -79,8 +79,7 @@ def _parquet(reader: RowReader, path: Path) -> NumberedRows:
     try:
         with parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            if len({*names}) != len(names):
-                raise BadData(f"names a column twice: {', '.join(names)}", "Give each column its own name.", path)
+            check_names(names, path)
             number = 0
             for batch in file.iter_batches(batch_size=4096):
                 columns = [_values(pyarrow, column) for column in batch.columns]
@@ -104,8 +103,7 @@ def _excel(reader: RowReader, path: Path) -> NumberedRows:
         first, header = next(filled, (0, ()))
         names = ["" if name is None else str(_plain(name)).strip() for name in header]
         names = names[: len(names) - next((n for n, name in enumerate(reversed(names)) if name), 0)]  # formatted cells beside it
-        if len({*names}) != len(names):
-            raise BadData(f"row {first} names a column twice: {', '.join(names)}", "Give each column its own name.", path)
+        check_names(names, path, RowNumber(first))
         number = first
         for number, row in filled:
             yield RowNumber(number), dict(zip(names, map(_plain, row), strict=False))
@@ -222,8 +220,7 @@ def _records(data: Any) -> Iterator[dict[str, Any]]:
     names = getattr(data, "columns", None)
     if names is not None and hasattr(data, "itertuples"):  # a pandas frame
         named = [str(name) for name in names]
-        if len({*named}) != len(named):
-            raise ValueError(f"data names a column twice: {', '.join(named)}. Give each column its own name.")
+        check_names(named, Path("data"))
         columns = [_series(data.iloc[:, at]) for at in range(len(named))]
         yield from (dict(zip(named, values, strict=True)) for values in zip(*columns, strict=True))
         return

@@ -8,10 +8,11 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,9 @@ _NO_TEXTS = (
 _KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')  # of a JSON object
 _BETWEEN = re.compile(r"\s*(,?)\s*")  # two objects of a JSON list
 _ASCII, _CP1252 = bytes(range(128)), bytes(code for code in range(128, 256) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D))
+_LONGEST = (1 << 31) - 1  # characters of a cell; the limit of the csv module is 131,072
+_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged .gz file raises
+_AFTER = "\ufdd0"  # follows the last line of a table: a character that is never text
 _UTF8 = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|\xc2[\xa0-\xbf]")
 
 
@@ -94,21 +98,20 @@ class RowReader:
             self._bad(problem, "Correct or remove the row, or skip such rows with skip_bad=True (--skip-bad).", path, line)
 
     def lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        """Yield line numbers, from 1, and lines without their line ends; ``.gz`` is unpacked."""
-        opened = gzip.open if path.suffix == ".gz" else open
+        """Yield line numbers, from 1, and lines without their line ends: LF, CRLF or CR; ``.gz`` is unpacked."""
         try:
-            with opened(path, "rb") as file:
+            with _opener(path)(path, "rb") as file:
                 if self.encoding is not None:
-                    with io.TextIOWrapper(file, self.encoding, newline="\n") as decoded:
+                    with io.TextIOWrapper(file, self.encoding) as decoded:
                         for number, line in enumerate(decoded, 1):
-                            yield number, line.removeprefix("\ufeff").rstrip("\r\n")
+                            yield number, line.removeprefix("\ufeff").rstrip("\n")
                     return
-                for number, raw in enumerate(file, 1):
+                for number, raw in enumerate((part for line in file for part in line.rstrip(b"\r\n").split(b"\r")), 1):
                     text = None
                     with self.row(path, number):
                         text = _decoded(raw)
                     if text is not None:
-                        yield number, text.removeprefix("\ufeff").rstrip("\r\n")
+                        yield number, text.removeprefix("\ufeff")
         except UnicodeError as error:
             reason = f"cannot be read with encoding={self.encoding!r} ({error})"
             raise BadData(reason, f"Name another encoding (--encoding), such as {', '.join(ENCODINGS)}.", path) from None
@@ -116,7 +119,7 @@ class RowReader:
             raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
         except IsADirectoryError:
             raise BadData("is a folder", "Expected a file.", path) from None
-        except (EOFError, gzip.BadGzipFile) as error:  # the lines before the break are kept
+        except _BROKEN as error:  # the lines before the break are kept
             self._bad(f"the compressed file is broken ({error})", "Download it again.", path, None)
 
     def jsonl(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -150,9 +153,8 @@ class RowReader:
                 line = RowNumber(count)
             try:
                 row, end = decoder.raw_decode(text, position)
-            except (json.JSONDecodeError, RecursionError) as error:
-                reason = getattr(error, "msg", "nested too deeply")
-                self._bad(f"broken JSON ({reason})", "The file may be truncated: download it again.", path, line)
+            except (ValueError, RecursionError) as error:
+                self._bad(f"broken JSON ({_reason(error)})", "The file may be truncated: download it again.", path, line)
                 return
             with self.row(path, line):
                 yield line, _checked(row)
@@ -164,38 +166,63 @@ class RowReader:
                 return
 
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-        """Yield the rows of a CSV or TSV file with a header line."""
-        line = 0  # the one that was read last
+        """Yield the rows of a CSV or TSV file with a header line, each with the line that it begins in.
 
-        def texts() -> Iterator[str]:
-            nonlocal line
-            for number, text in self.lines(path):
-                line = number
-                yield f"{text}\n"
-
-        pulled, found = texts(), False
-        first = next(pulled, None)
-        if first is None:
+        Columns without a name at the end of the header, and empty cells beyond its last column, are left out.
+        """
+        cells = self._cells(path)
+        line, header = next(((line, cells) for line, cells in cells if any(map(str.strip, cells))), (0, []))
+        names = [name.strip() for name in header]
+        if not names:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
-        reader = csv.reader(chain((first,), pulled), delimiter=_delimiter(path, first))
-        header = next(reader)
-        if len(set(header)) != len(header):
-            raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column its own name.", path, 1)
-        for values in reader:
-            if not values:
+        while not names[-1]:
+            names.pop()
+        check_names(names, path, line)
+        found = False
+        for line, values in cells:
+            if len(values) < len(names) and not any(map(str.strip, values)):
                 continue
             found, row = True, None
             with self.row(path, line):
-                if len(values) != len(header):
+                if len(values) < len(names) or any(map(str.strip, values[len(names) :])):
                     raise BadData(
-                        f"has {len(values)} values, but the header names {len(header)} columns",
-                        "Quote values that contain the separator, or correct the row.",
+                        f"has {len(values)} values, but the header names {len(names)} columns",
+                        "Quote values that contain the separator, name every column, or correct the row.",
                     )
-                row = dict(zip(header, values, strict=True))
+                row = dict(zip(names, values, strict=False))
             if row is not None:
                 yield line, row
         if not found:
-            raise BadData(f"has a header ({', '.join(header):.80}) and no rows", "Expected a row per line below it.", path)
+            raise BadData(f"has a header ({', '.join(names):.80}) and no rows", "Expected a row per line below it.", path)
+
+    def _cells(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each line of a CSV or TSV file that is not empty, with the line that they begin in."""
+        begun: int | None = None
+
+        def texts() -> Iterator[str]:
+            nonlocal begun
+            for number, text in self.lines(path):
+                begun = begun or number
+                yield f"{text}\n"
+            yield _AFTER  # a cell that ends in it has swallowed all lines since its quotation mark
+
+        reader = csv.reader(texts(), delimiter=_delimiter(path, self.encoding))
+        while True:
+            begun, limit = None, csv.field_size_limit(_LONGEST)
+            try:
+                values = next(reader)
+            except csv.Error as error:
+                raise BadData(f"cannot be read as a table ({error})", "Save it as CSV again.", path, begun) from None
+            finally:
+                csv.field_size_limit(limit)
+            if values == [_AFTER]:
+                return
+            if values and values[-1].endswith(_AFTER):
+                remedy = 'Close it, or write a quotation mark within quotes twice: "".'
+                self._bad("a quotation mark that opens here is not closed", remedy, path, begun)
+                return
+            if values:
+                yield begun or 0, values
 
     def _bad(self, problem: str, remedy: str, path: Path, line: int | None) -> None:
         bad = BadData(problem, remedy, path, line)
@@ -205,9 +232,23 @@ class RowReader:
 
 
 def delimiter(path: Path, encoding: str | None = None) -> str:
-    """Return the separator of a table, from its first readable line."""
-    reader = RowReader(skip_bad=True, encoding=encoding or detected_encoding(path))
-    return _delimiter(path, next(reader.lines(path), (0, ""))[1])
+    """Return the separator of a table, from its first line that is not empty."""
+    return _delimiter(path, encoding or detected_encoding(path))
+
+
+def _delimiter(path: Path, encoding: str | None) -> str:
+    lines = RowReader(skip_bad=True, encoding=encoding).lines(path)
+    header = re.sub('"[^"]*"', "", next((text for _, text in lines if text.strip()), ""))
+    return "\t" if file_type(path) == ".tsv" else max("\t,;|" if "\t" in header else ",;|", key=header.count)
+
+
+def check_names(names: Sequence[str], path: Path, line: int | None = None) -> None:
+    """Raise ``BadData`` if two columns have the same name, or none."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            first, second = [at for at, other in enumerate(names, 1) if other == name][:2]
+            what = f"are both named {name!r}" if name else "both have no name"
+            raise BadData(f"columns {first} and {second} {what}", "Give each column its own name.", path, line)
 
 
 def check_path(path: Path) -> None:
@@ -233,9 +274,8 @@ def detected_encoding(path: Path) -> str | None:
     UTF-16 and UTF-32 start with a byte order mark, or every other byte of their first lines is 0. A file that has bytes above 127
     and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rb") as file:
+        with _opener(path)(path, "rb") as file:
             head = file.read(_HEAD)
             for mark, name in _MARKS:
                 if head.startswith(mark):
@@ -259,14 +299,14 @@ def detected_encoding(path: Path) -> str | None:
                 remedy = f"Name its encoding (--encoding), such as {', '.join(ENCODINGS)}."
                 raise BadData("is neither UTF-8 nor cp1252", remedy, path)
             return "cp1252" if high else None
-    except (OSError, EOFError):  # reported where the rows are read
+    except (OSError, *_BROKEN):  # reported where the rows are read
         pass
     return None
 
 
 def file_type(path: Path) -> str:
-    """Return the suffix of a file's name without ``.gz``: ``.csv`` of ``flats.csv.gz``."""
-    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    """Return the suffix of a file's name without ``.gz``, in lower case: ``.csv`` of ``Flats.CSV.gz``."""
+    return (path.with_suffix("") if _is_gzip(path) else path).suffix.lower()
 
 
 def data_name(data: str | Path) -> str:
@@ -277,11 +317,15 @@ def data_name(data: str | Path) -> str:
         ('flats', 'flats.2024', 'gsm8k', 'diamonds')
     """
     path = Path(data)
-    return path.name.removesuffix(".gz").removesuffix(file_type(path)) or path.resolve().name
+    return Path(path.stem if _is_gzip(path) else path.name).stem or path.resolve().name
 
 
-def _delimiter(path: Path, header: str) -> str:
-    return "\t" if file_type(path) == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _opener(path: Path) -> Callable[..., Any]:
+    return gzip.open if _is_gzip(path) else open
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
@@ -354,15 +398,27 @@ def _decoded(raw: bytes) -> str:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        return _checked(json.loads(text))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadData(
-            f"broken JSON ({getattr(error, 'msg', 'nested too deeply')})",
-            "Expected one object per line; the file may be truncated.",
-        ) from None
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        remedy = "Name a file with a JSON list .json." if text.lstrip().startswith("[") else "The file may be truncated."
+        raise BadData(f"broken JSON ({_reason(error)})", f"Expected one object per line. {remedy}") from None
+    return _checked(row)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a text is not JSON."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
+
+
+def json_kind(value: Any) -> str:
+    """Return what a value of a JSON file is, in the words of JSON, such as ``a list`` or ``null``."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return "null" if value is None else names.get(type(value), f"of the type {type(value).__name__}")
 
 
 def _checked(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise BadData(f"is a {type(row).__name__}, not an object", 'Expected {"column": value, ...}.')
+        raise BadData(f"is {json_kind(row)}, not an object", 'Expected {"column": value, ...}.')
     return row
