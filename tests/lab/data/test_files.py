@@ -235,6 +235,15 @@ def test_a_quotation_mark_that_is_not_closed(at, tmp_path):
     assert [bad.line for bad in task.skipped] == [4]
 
 
+@pytest.mark.parametrize("name", ["t.jsonl", "t.json"])
+def test_halves_of_characters(name, tmp_path):
+    """Programs that cut texts in the middle of an emoji write them; tokenizers do not take them."""
+    row = r'{"text": "cut \ud83d", "whole": "\ud83d\ude00 \\ud83d", "price": 7}'
+    (tmp_path / name).write_text(row if name == "t.jsonl" else f"[{row}]")
+    (example,) = Regression.from_files(tmp_path / name, target="price").examples("train")
+    assert example.prompt == "text: cut ?, whole: \U0001f600 \\ud83d. price?"
+
+
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.jsonl.gz"])
 def test_damaged_compressed_files(name, tmp_path):
     """Whatever byte is wrong, the error names the file."""

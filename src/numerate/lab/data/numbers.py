@@ -37,7 +37,9 @@ class Scale:
     def of(cls, numbers: Floats, *, log: bool) -> Self:
         """Return the scale on which these numbers have the mean 0 and the standard deviation 1."""
         shown = np.log(numbers) if log else numbers
-        return cls(log, float(shown.mean()), float(shown.std()) or 1.0)
+        power = np.frexp(np.abs(shown).max())[1]  # squares of 1e200 overflow, and those of 1e-200 are 0
+        small = np.ldexp(shown, -power)
+        return cls(log, float(np.ldexp(small.mean(), power)), float(np.ldexp(small.std(), power)) or 1.0)
 
     def standardised(self, numbers: Floats) -> Floats:
         """Return numbers on this scale."""

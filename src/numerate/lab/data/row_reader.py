@@ -40,6 +40,7 @@ _NO_TEXTS = (
 )
 _KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')  # of a JSON object
 _BETWEEN = re.compile(r"\s*(,?)\s*")  # two objects of a JSON list
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character that JSON writes as two, such as an emoji
 _ASCII, _CP1252 = bytes(range(128)), bytes(code for code in range(128, 256) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D))
 _LONGEST = (1 << 31) - 1  # characters of a cell; the limit of the csv module is 131,072
 _BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged .gz file raises
@@ -157,7 +158,7 @@ class RowReader:
                 self._bad(f"broken JSON ({_reason(error)})", "The file may be truncated: download it again.", path, line)
                 return
             with self.row(path, line):
-                yield line, _checked(row)
+                yield line, _checked(row, text[position:end])
             after = _BETWEEN.match(text, end)
             assert after is not None  # it may be empty
             position = after.end()
@@ -402,7 +403,7 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         remedy = "Name a file with a JSON list .json." if text.lstrip().startswith("[") else "The file may be truncated."
         raise BadData(f"broken JSON ({_reason(error)})", f"Expected one object per line. {remedy}") from None
-    return _checked(row)
+    return _checked(row, text)
 
 
 def _reason(error: Exception) -> str:
@@ -418,7 +419,10 @@ def json_kind(value: Any) -> str:
     return "null" if value is None else names.get(type(value), f"of the type {type(value).__name__}")
 
 
-def _checked(row: Any) -> dict[str, Any]:
+def _checked(row: Any, text: str) -> dict[str, Any]:
+    """Return an object that was read from a text, with ? for halves of characters, which no tokenizer takes; raise for others."""
     if not isinstance(row, dict):
         raise BadData(f"is {json_kind(row)}, not an object", 'Expected {"column": value, ...}.')
+    if _SURROGATE.search(text):
+        row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
     return row

@@ -165,7 +165,8 @@ def explained(name: str) -> Iterator[None]:
                 "(--set trust_remote_code=true; of numerate predict --trust-remote-code); read that code first."
             ) from error
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        missing = "" if Path(name).expanduser().exists() else "there is no such file or folder; as an id of the Hub: "
         raise ValueError(
-            f"model={name!r} cannot be loaded ({first}): expected {', '.join(NAMED)}, a folder with a "
+            f"model={name!r} cannot be loaded ({missing}{first}): expected {', '.join(NAMED)}, a folder with a "
             f"model, a GGUF file, or a reachable Hub id.{nearest(name, NAMED)}"
         ) from error

@@ -209,7 +209,12 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
 
     def _check_head(self) -> None:
         check_settings(f"loss_settings of {self.loss}", self.loss_settings, {"log": None})
-        written = {"soft": self.soft is not None, "samples": self.samples > 0, "keep_model": self.keep_model}
+        if self.keep_model:
+            raise ValueError(
+                f"loss={self.loss!r} trains a head whose weights are not kept, so that it predicts no other rows: expected another "
+                "loss, numerate compare to compare it with others, or keep_model=False (--set keep_model=false) for its figures."
+            )
+        written = {"soft": self.soft is not None, "samples": self.samples > 0}
         written |= {"format": self.format != PLAIN}
         written |= {"number_weight": self.number_weight != 1, "validate_every": self.validate_every is not None}
         if wrong := [name for name, is_set in written.items() if is_set]:
