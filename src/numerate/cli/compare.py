@@ -95,7 +95,7 @@ def compare(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare losses: train with each loss and several seeds, and write a report. Rerun to continue."""
+    """Compare losses: train with each loss and several seeds, and write a report. Rerun to continue after an interruption."""
     time = None if budget is None else Budget.of(budget)
     with interruptible("Interrupted before the first run."):
         from numerate.lab.comparison.plan import comparison_settings, planned

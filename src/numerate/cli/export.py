@@ -12,7 +12,6 @@ from numerate.cli.app import AsJson, Quiet, command, options, print_json
 from numerate.cli.settings import (
     FORMAT_HELP,
     MODELS,
-    SET_HELP,
     SOFT_LOSSES,
     Columns,
     Encoding,
@@ -28,6 +27,7 @@ from numerate.cli.settings import (
 from numerate.lab.comparison.presets import merged
 from numerate.lab.export.frameworks import check_framework
 
+_SET_HELP = "Setting of the data or of the soft labels, such as average=mean or soft.relative=0.05; repeatable."
 _data, _rows, _output = map(options, ("Data", "Rows", "Output"))
 
 
@@ -36,7 +36,7 @@ _data, _rows, _output = map(options, ("Data", "Rows", "Output"))
     "export soft chats.jsonl --model smollm2 --for tinker --epochs 3",
 )
 def export(
-    what: Annotated[str, typer.Argument(metavar="soft", help="What to export: soft, training rows with soft labels.")],
+    what: Annotated[str, typer.Argument(metavar="soft", help="The word soft: what is exported, training rows with soft labels.")],
     data: Annotated[str, typer.Argument(metavar="DATA", help="Table, chats or folder, as --data of numerate train.")],
     framework: Annotated[str, _rows("NAME", "Framework that reads the file: axolotl, distillkit, tinker or generic.", "--for")],
     model: Annotated[str, _rows("NAME", f"Model whose tokenizer is used: {MODELS}.")],
@@ -51,7 +51,7 @@ def export(
     format: Annotated[str | None, _rows("NAME", f"{FORMAT_HELP} Default: plain.")] = None,
     epochs: Annotated[int, _rows("N", "How often each row is drawn; every epoch draws anew.", min=1)] = 1,
     seed: Annotated[int, _rows("N", "Seed of the draws.", min=0)] = 0,
-    setting: Annotated[list[str] | None, _rows("NAME=VALUE", SET_HELP, "--set")] = None,
+    setting: Annotated[list[str] | None, _rows("NAME=VALUE", _SET_HELP, "--set")] = None,
     trust_remote_code: TrustRemoteCode = False,
     out: Annotated[Path, _output("FILE", "Output file, .jsonl.")] = Path("soft.jsonl"),
     overwrite: Annotated[bool, _output(None, "Overwrite an existing output file.", "--overwrite")] = False,

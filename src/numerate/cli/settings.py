@@ -60,7 +60,7 @@ Decide = Annotated[
     str,
     _answer("RULE", "median (lowest absolute error), mean (squared error), relative, mode, within:2, within:5%, or greedy."),
 ]
-Interval = Annotated[float, _answer("LEVEL", "Level of the prediction interval.", min=0, max=1)]
+Interval = Annotated[float, _answer("LEVEL", "Level of the prediction interval, between 0 and 1.")]
 Calibrate = Annotated[
     str,
     _answer(

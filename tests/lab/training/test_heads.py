@@ -179,7 +179,10 @@ def test_the_scale(log: bool | None) -> None:
     [
         ({"soft": {"relative": 0.1}}, "soft is set, and loss='scalar_head' writes no answer"),
         ({"samples": 4}, "samples is set"),
-        ({"keep_model": True}, "whose weights are not kept, so that it predicts no other rows: expected another loss, numerate compare"),
+        (
+            {"keep_model": True},
+            "whose weights are not kept, so that it predicts no other rows: expected another loss, numerate compare",
+        ),
         ({"number_weight": 2.0}, "number_weight is set"),
         ({"validate_every": 2}, "validate_every is set"),
         ({"loss_settings": {"bins": 3}}, "bins=3 is not a setting of loss_settings of scalar_head"),
