@@ -211,8 +211,8 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
         check_settings(f"loss_settings of {self.loss}", self.loss_settings, {"log": None})
         if self.keep_model:
             raise ValueError(
-                f"loss={self.loss!r} trains a head whose weights are not kept, so that it predicts no other rows: expected another "
-                "loss, numerate compare to compare it with others, or keep_model=False (--set keep_model=false) for its figures."
+                f"loss={self.loss!r} trains a head whose weights are not kept, so that it predicts no other rows: expected "
+                "another loss, numerate compare to compare it with others, or keep_model=False (--set keep_model=false)."
             )
         written = {"soft": self.soft is not None, "samples": self.samples > 0}
         written |= {"format": self.format != PLAIN}
