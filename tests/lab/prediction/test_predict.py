@@ -596,6 +596,14 @@ def test_figures():
     assert score([None], [(d[1], d[1], d[1])]) == {}
 
 
+@pytest.mark.parametrize("power", [-300, -100, 100, 300])
+def test_figures_of_numbers_whose_squares_are_beyond_floats(power):
+    truths, answers = ([Decimal(n).scaleb(power) for n in numbers] for numbers in ((10, 20, 30, 40), (11, 18, 30, 40)))
+    figures = score([Fraction(truth) for truth in truths], [(answer, answer, answer) for answer in answers])
+    assert figures["rmse"] == pytest.approx(math.sqrt(1.25) * float(f"1e{power}"), abs=0)
+    assert figures["r2"] == pytest.approx(1 - 5 / 500)
+
+
 # Calibration
 
 

@@ -7,7 +7,6 @@ fits a rule, and an interval (:mod:`numerate.lab.prediction.answering`). Rows ar
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 from numerate.answers.metrics import METRICS
+from numerate.answers.overall import rmse
 from numerate.checks import check_number
 from numerate.decode.server import CompletionServer
 from numerate.distribution import NumberDistribution
@@ -276,9 +276,8 @@ def score(truths: Iterable[Fraction | None], predictions: Iterable[Ends]) -> dic
     if answered:
         errors = [METRICS["absolute_error"](truth, value) for truth, value in answered]
         center = sum(truth for truth, _ in answered) / len(answered)
-        spread = math.fsum(METRICS["absolute_error"](truth, center) ** 2 for truth, _ in answered)
-        squares = math.fsum(error**2 for error in errors)
+        spread, squared = rmse([METRICS["absolute_error"](truth, center) for truth, _ in answered]), rmse(errors)
         relative = median(METRICS["relative_error"](truth, value) for truth, value in answered)
-        figures = {"mae": fmean(errors), "rmse": math.sqrt(squares / len(errors)), "median_relative_error": relative}
-        figures |= {"r2": 1 - squares / spread} if spread else {}
+        figures = {"mae": fmean(errors), "rmse": squared, "median_relative_error": relative}
+        figures |= {"r2": 1 - (squared / spread) * (squared / spread)} if spread else {}
     return figures | {"coverage": fmean(covers), "rows": len(pairs), "missing": len(pairs) - len(answered)} if pairs else {}
