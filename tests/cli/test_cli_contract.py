@@ -258,6 +258,7 @@ BAD: list[tuple[str, str]] = [
     ("predict tiny --data {table} --target price --encoding utf9", "encoding='utf9' is not known"),
     ("predict tiny --data {missing}.xlsx --target price --sheet A", "there is no such file"),
     ("predict {missing} --data {table}", "there is no such folder"),
+    ("predict {table} --data {table} --target price", "table.csv' is a file: expected a folder with a model"),
     ("predict {folder}s --data {table} --target price", "Did you mean '{folder}'?"),
     ("predict {missing} --data {table} --decide medain", "Did you mean 'median'"),
     ("predict tiny --data {table} --target price --interval 1", "interval=1.0 is out of range"),

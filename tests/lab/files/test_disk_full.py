@@ -61,7 +61,13 @@ def test_a_folder_that_is_not_there(tmp_path, monkeypatch):
             check_model_name(name)
     with pytest.raises(ValueError, match="flats-rent-ce-0: there is no such folder. Did you mean 'runs/flats-rent-ce-0'"):
         check_model_name("flats-rent-ce-0")
+    Path("table.csv").write_text("area,price\n")
+    with pytest.raises(ValueError, match=r"model='table\.csv' is a file: expected a folder with a model"):
+        check_model_name("table.csv")
     with pytest.raises(ValueError, match="nowhere: there is no such folder. Check the path"):
         check_folder(Path("runs/nowhere"))
     for name in (*NAMED, "gpt2", "HuggingFaceTB/SmolLM2-135M", "runs/flats-rent-ce-0"):
         check_model_name(name)
+    monkeypatch.chdir(tmp_path / "runs")  # a wrong folder: runs is not in it
+    with pytest.raises(ValueError, match="runs/flats-rent-ce-0: there is no such folder. Did you mean .flats-rent-ce-0"):
+        check_model_name("runs/flats-rent-ce-0")

@@ -40,12 +40,14 @@ def suitable_rate(name: str, adapter: Adapter) -> float:
 
 
 def check_model_name(name: str) -> None:
-    """Raise if a name is the path of a folder that is not there, rather than a Hub id, or is close to that of a run."""
+    """Raise if a name is a file, the path of a folder that is not there, rather than a Hub id, or close to that of a run."""
     path = Path(name).expanduser()
+    if path.is_file() and path.suffix != ".gguf":
+        raise ValueError(f"model={name!r} is a file: expected a folder with a model, the folder of a run, or a GGUF file.")
     if name in NAMED or path.exists():
         return
     runs = [folder.name for folder in RUNS.iterdir()] if RUNS.is_dir() else []
-    inside = len(path.parts) == 2 and Path(path.parts[0]).is_dir()
+    inside = len(path.parts) == 2 and (Path(path.parts[0]).is_dir() or path.parent == RUNS)
     if inside or path.is_absolute() or len(path.parts) > 2 or name.startswith("."):
         check_folder(path)
     elif len(path.parts) == 1 and difflib.get_close_matches(name, runs, 1, cutoff=0.8):

@@ -86,7 +86,8 @@ class Questions:
             listed = ", ".join(map(str, values))
             raise BadData(
                 f"has the columns {listed}, but not prompt, and it is not known what to ask",
-                "Name the column to predict (--target price), or write the question (--prompt 'A flat of {area} m2 costs').",
+                "Name the column to predict (--target price), write the question (--prompt 'A flat of {area} m2 costs'), or name "
+                "the folder of a run of a table, which knows it.",
                 path,
             )
         with RowReader().row(path, None if file_type(path) in (".csv", ".tsv") else line):
