@@ -62,15 +62,15 @@ def script(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "quick: every test with its first parameters, except those that start processes or compile; other: all the rest"
-    parser.addoption("--cases", choices=("quick", "other"), help=told)
+    told = "quick: every test with its first parameters, except those that start processes or compile"
+    parser.addoption("--cases", choices=("quick",), help=told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if (cases := config.getoption("--cases")) is None:
+    if config.getoption("--cases") is None:
         return
     first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
     heavy = [item for item in items if item.get_closest_marker("launch") or item.get_closest_marker("compile")]
     quick = {*first.values()} - {*heavy}
-    config.hook.pytest_deselected(items=[item for item in items if (item in quick) != (cases == "quick")])
-    items[:] = [item for item in items if (item in quick) == (cases == "quick")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in quick])
+    items[:] = [item for item in items if item in quick]
