@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,6 +118,24 @@ def grad_of(value: Tensor, logits: Tensor) -> Tensor:
 def relative(error: Tensor, truth: Tensor) -> float:
     """Largest error by the largest entry of the truth."""
     return float(error.detach().double().abs().max() / truth.detach().double().abs().max())
+
+
+def every_pair(names: str, *axes: Iterable[Any], only: Callable[..., bool] = lambda *_: True) -> pytest.MarkDecorator:
+    """Parametrize a test with the first combination of values, and with as few others as it takes for every two to meet.
+
+    Args:
+        names: of the parameters.
+        axes: the values of each.
+        only: whether a combination is possible.
+    """
+    values = [[*axis] for axis in axes]
+    cases = [case for case in product(*map(range, map(len, values))) if only(*map(list.__getitem__, values, case))]
+    pairs = {case: {*combinations(enumerate(case), 2)} for case in cases}
+    missing, chosen = set().union(*pairs.values()), []
+    while missing:
+        chosen.append(max(cases, key=lambda case: len(pairs[case] & missing)))
+        missing -= pairs[chosen[-1]]
+    return pytest.mark.parametrize(names, [[*map(list.__getitem__, values, case)] for case in sorted(chosen)])
 
 
 def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[str], call: Any) -> None:

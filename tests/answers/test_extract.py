@@ -316,21 +316,21 @@ def test_as_fraction(value: Any, worth: int | str) -> None:
         assert as_fraction(nothing) is None
 
 
-@pytest.mark.parametrize("name", EXTRACTORS)
 @given(text=TEXT)
-def test_no_text_raises(name: str, text: str) -> None:
-    answer = EXTRACTORS[name](text)
-    match name:
-        case "clock":
-            assert answer is None or 0 <= answer < 720
-        case "box":
-            assert answer is None or [type(side) for side in answer] == [Fraction] * 4
-        case "boxes":
-            assert answer is None or all(len(one.corners) in (0, 4, 8) for one in answer)
-        case "gsm8k_strict" | "gsm8k_flexible" | "final_answer" | "text":
-            assert answer is None or (isinstance(answer, str) and answer)
-        case _:
-            assert answer is None or isinstance(answer, Fraction)
+def test_no_text_raises(text: str) -> None:
+    for name in EXTRACTORS:
+        answer = EXTRACTORS[name](text)
+        match name:
+            case "clock":
+                assert answer is None or 0 <= answer < 720
+            case "box":
+                assert answer is None or [type(side) for side in answer] == [Fraction] * 4
+            case "boxes":
+                assert answer is None or all(len(one.corners) in (0, 4, 8) for one in answer)
+            case "gsm8k_strict" | "gsm8k_flexible" | "final_answer" | "text":
+                assert answer is None or (isinstance(answer, str) and answer)
+            case _:
+                assert answer is None or isinstance(answer, Fraction)
 
 
 def test_the_registry() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.decode.enumeration import enumerate_answers, members, small_format
 from tests.decode.test_model import Tokens, masses_of, small
-from tests.samples import refused
+from tests.samples import every_pair, refused
 from transformers import LlamaForCausalLM
 
 from numerate import decode
@@ -200,9 +200,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["one digit", "several digits"])
-@pytest.mark.parametrize("check", CHECKS)
+@every_pair("check, name, kind", CHECKS, ["one digit", "several digits"], KINDS)
 def test_equal_to_enumeration(check: str, name: str, kind: str) -> None:
     CHECKS[check](Case(kind, name))
 

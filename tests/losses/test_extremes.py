@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_losses import NAMES, NUMBER_LEVEL
-from tests.samples import MARKS, VOCABS, encode_batch, grad_of, relative
+from tests.samples import MARKS, VOCABS, encode_batch, every_pair, grad_of, relative
 from torch import Tensor
 
 import numerate as nm
@@ -129,9 +129,7 @@ def test_a_logit_without_weight_may_be_minus_infinity(loss: type[nm.NumericLoss]
 THOUSAND = nm.NumericVocab.from_texts({str(v): v for v in range(1000)} | {"x": 1000, ".": 1001}, vocab_size=1010)
 
 
-@pytest.mark.parametrize("path", ["loss", "match_ce"])
-@pytest.mark.parametrize("lead", [0.0, 25.0])
-@pytest.mark.parametrize("name", NAMES)
+@every_pair("name, lead, path", NAMES, [0.0, 25.0], ["loss", "match_ce"])
 def test_the_price_of_text_is_exact(name: str, lead: float, path: str) -> None:
     """Wide logits and large distances: the mass outside is a small difference of rounded numbers, unless it is computed apart."""
     loss = nm.LOSSES[name](THOUSAND, outside="penalize")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.samples import refused
+from tests.samples import every_pair, refused
 from torch import Tensor
 
 import numerate as nm
@@ -183,41 +183,32 @@ every_kind = pytest.mark.parametrize("kind", READABLE)
 every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS)
 
 
-@every_tokenizer
-@every_kind
-@pytest.mark.parametrize("loss", NUMBER_LEVEL)
+@every_pair("loss, kind, tokenizer", NUMBER_LEVEL, READABLE, TOKENIZERS)
 def test_number_level_losses_do_not_depend_on_the_format(loss: str, kind: str, tokenizer: str) -> None:
     check_same(loss, kind, tokenizer)
 
 
-def penalized() -> list[tuple[str, str]]:
+def penalized(loss: str, kind: str, _: str) -> bool:
     """NTIL puts the error of a number, and the mass that is lost to it, at the digit that is written first."""
-    moves_first = ("padded", "reversed")
-    return [(x, kind) for x in NUMBER_LEVEL for kind in READABLE if x != "ntil" or not any(part in kind for part in moves_first)]
+    return loss != "ntil" or not any(part in kind for part in ("padded", "reversed"))
 
 
-@every_tokenizer
-@pytest.mark.parametrize(("loss", "kind"), penalized())
+@every_pair("loss, kind, tokenizer", NUMBER_LEVEL, READABLE, TOKENIZERS, only=penalized)
 def test_mass_outside_costs_the_same_in_every_format(loss: str, kind: str, tokenizer: str) -> None:
     check_same(loss, kind, tokenizer, outside="penalize")
 
 
-def one_order() -> list[tuple[str, str]]:
+def one_order(_: str, kind: str, tokenizer: str) -> bool:
     """Token-level losses see the value of a token as it is written: with several digits, another one if they are reversed."""
-    return [
-        (kind, x) for kind in READABLE for x in TOKENIZERS if x != "three digits" or "reversed" not in kind or "spaced" in kind
-    ]
+    return tokenizer != "three digits" or "reversed" not in kind or "spaced" in kind
 
 
-@pytest.mark.parametrize(("kind", "tokenizer"), one_order())
-@pytest.mark.parametrize("loss", TOKEN_LEVEL)
+@every_pair("loss, kind, tokenizer", TOKEN_LEVEL, READABLE, TOKENIZERS, only=one_order)
 def test_place_weights_do_not_depend_on_the_format(loss: str, kind: str, tokenizer: str) -> None:
     check_same(loss, kind, tokenizer, places="del")
 
 
-@every_tokenizer
-@every_kind
-@pytest.mark.parametrize("places", ["exponential", "linear", "del"])
+@every_pair("places, kind, tokenizer", ["exponential", "linear", "del"], READABLE, TOKENIZERS)
 def test_weights_by_place(places: str, kind: str, tokenizer: str) -> None:
     """The share of a place in the cost of a token is that of plain text, also where tokens are reversed."""
     shares = []
@@ -230,13 +221,13 @@ def test_weights_by_place(places: str, kind: str, tokenizer: str) -> None:
     assert len({*shares[0]}) > 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", TOKEN_LEVEL)
-def test_losses_that_score_tokens_alone_do_not_know_the_format(loss: str, kind: str) -> None:
+def test_losses_that_score_tokens_alone_do_not_know_the_format(loss: str) -> None:
     """Same labels, same value, also in formats whose places are not read."""
     logits, labels, _ = batch("plain", "three digits", 3, Digits(), signs=False)
-    plain, other = (nm.LOSSES[loss](vocab_of("three digits", own), places="uniform") for own in ("plain", kind))
-    assert torch.equal(other(logits, labels), plain(logits, labels))
+    plain = nm.LOSSES[loss](vocab_of("three digits", "plain"), places="uniform")(logits, labels)
+    for kind in KINDS:
+        assert torch.equal(nm.LOSSES[loss](vocab_of("three digits", kind), places="uniform")(logits, labels), plain), kind
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.samples import refused
+from tests.samples import every_pair, refused
 from tests.targets.small import KINDS as TOKENIZERS
 from tests.targets.small import conditionals, encoded, row_targets, tokenizer
 from tests.targets.test_soft_numbers import make_row, rng
@@ -38,9 +38,7 @@ LABELS: dict[str, Kind] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tokens", TOKENIZERS)
-@pytest.mark.parametrize("name", LABELS)
+@every_pair("name, tokens, kind", LABELS, TOKENIZERS, KINDS)
 def test_conditionals_are_those_of_enumeration(name: str, tokens: str, kind: str) -> None:
     case, format = LABELS[name], formatted(kind)
     soft = SoftNumbers(tokenizer(tokens), case.target, format=format, strict=True)
