@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 from math import log
 from typing import Any
 
@@ -187,6 +188,25 @@ def test_llama_cpp_samples_a_number():
     with serving(Toy(DIGITS), "llama.cpp") as server:
         client(server).next_tokens([(3,)], [(0,)], [[1, 2]])
     assert [(body["logit_bias"], body["logprobs"]) for body in server.asked] == [([[1, 1000]], 1000)]
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("style", OWNERS)
+def test_llama_cpp_is_asked_about_one_prompt_after_the_other(style, with_ids):
+    """It keeps what it has computed of a prompt until it computes another one."""
+    toy = Toy(DIGITS)
+    tokenizer, start = (Tokenizer(toy), [*toy.tokens("xx")]) if with_ids else (None, "xx")
+    turns = {}
+    for batch_size in (None, 2):
+        with serving(toy, style) as server:
+            served_distribution(
+                client(server, concurrency=1), PROMPTS, tokenizer=tokenizer, grammar=SMALL, batch_size=batch_size, **EVERYTHING
+            )
+            asked = [body["input_ids"][0] if "input_ids" in body else body["prompt"] for body in server.asked]
+        longer = [prompt[:2] == start for prompt in asked]
+        turns[batch_size] = sum(one != other for one, other in pairwise(longer))
+    assert turns[2] > 1
+    assert turns[None] == (1 if style == "llama.cpp" else turns[2])
 
 
 @pytest.mark.parametrize("style", OWNERS)

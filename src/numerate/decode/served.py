@@ -45,6 +45,7 @@ Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 Ask = Callable[[list[Any], list[Any], Sequence[Sequence[int]] | None], Sequence[Iterable[tuple[Token, float]]]]
 """From contexts, prefixes of answers, and the ids that are wanted after each, to the next tokens."""
 
+PROMPTS = 64  # that are searched together
 ROUNDING = 0.02  # tolerance for probabilities of a server that sum to more than 1
 
 
@@ -61,7 +62,7 @@ def served_distribution(
     rest: Rest = "draw",
     seed: int | Sequence[int] = 0,
     end_tokens: Token | Iterable[Token] = (),
-    batch_size: int = 64,
+    batch_size: int | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[NumberDistribution]:
     r"""Return the distribution over the number that a served model would write after each prompt.
@@ -83,7 +84,8 @@ def served_distribution(
         rest: as in :func:`distribution`.
         seed: as in :func:`distribution`.
         end_tokens: tokens that end a number regardless of their text: texts, or ids with ``tokenizer``.
-        batch_size: prompts per batch.
+        batch_size: prompts that are searched together; None: 64, or 1 for llama.cpp, which computes a prompt again if it has
+            computed another one in between.
         progress: called with the number of finished prompts and the total.
 
     Raises:
@@ -107,7 +109,8 @@ def served_distribution(
     """
     grammar = check_grammar(grammar, format)
     width, seeds = check_limits(width, covered, rest), check_seed(seed)
-    batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
+    if batch_size is not None:
+        batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts, or None", least=1)
     ends: set[Any] = {*end_tokens} if isinstance(end_tokens, Iterable) and not isinstance(end_tokens, str) else {end_tokens}
     limits: dict[str, Any] = {"width": width, "covered": covered, "rest": rest}
     members = members_of(complete, tokenizer, weights=weights)
@@ -118,8 +121,9 @@ def served_distribution(
         nonlocal done
         server, found = servers[place], list[NumberDistribution | str]()
         with _naming(place, members[place].model) if several else nullcontext():
-            for first in range(0, len(server.contexts), batch_size):
-                indices = range(first, min(first + batch_size, len(server.contexts)))
+            size = batch_size or server.batch_size
+            for first in range(0, len(server.contexts), size):
+                indices = range(first, min(first + size, len(server.contexts)))
                 drawn = [(seeds, index) if isinstance(seeds, int) else (seeds[index],) for index in indices]
                 found += server.find(indices, limits, drawn, stop)
                 with counting:
@@ -155,10 +159,18 @@ class _Served:
     def __init__(self, member: Member, prompts: Sequence[Prompt], grammar: Grammar, ends: set[Any]) -> None:
         complete, self.grammar, self.ends = member.model, grammar, ends
         self.as_ids = member.tokenizer is not None
-        chat = isinstance(complete, CompletionServer) and complete.chat
+        self.server = complete if isinstance(complete, CompletionServer) else None
+        chat = self.server is not None and self.server.chat
         self.contexts = contexts_of(prompts, member.tokenizer, grammar, chat)
         self.tree = TokenTree(token_texts(member.tokenizer) if self.as_ids else (), grammar, end_token_ids=ends)
         self.ask: Ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
+
+    @property
+    def batch_size(self) -> int:
+        """How many prompts are searched together; the server is asked what it is if there are several."""
+        if self.server is None or len(self.contexts) == 1:
+            return PROMPTS
+        return 1 if self.server.found_kind == "llama.cpp" else PROMPTS
 
     def find(
         self, indices: Sequence[int], limits: Mapping[str, Any], seeds: Sequence[Sequence[int]], stop: threading.Event

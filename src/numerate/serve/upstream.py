@@ -62,8 +62,7 @@ def upstream_model(
     answering = SearchedAnswering(source, decide, lambda found: found.interval(level), width)
 
     def answer(asked: list[AskedQuestion]) -> Sequence[Answer]:
-        kind = server.kind if tokenizer is None else server.found_kind  # asked once
-        punctual = replace(source, server=replace(server, deadline=time.monotonic() + timeout, kind=kind))
+        punctual = replace(source, server=replace(server, deadline=time.monotonic() + timeout, kind=server.found_kind))
         try:
             return replace(answering, source=punctual).predict([one.row for one in asked], [one.seed for one in asked])
         except ValueError as error:  # what the server returned is of no use

@@ -246,7 +246,7 @@ class SearchedAnswering(ServedAnswering):
         if not asked:
             return []
         source, texts, seeds = self.source, [text for text, _ in asked], [seed for _, seed in asked]
-        how = {"tokenizer": source.tokenizer, "grammar": self._grammar, "width": self.width, "batch_size": len(asked), **options}
+        how = {"tokenizer": source.tokenizer, "grammar": self._grammar, "width": self.width, **options}
         try:
             return [*map(Searched, served_distribution(source.server, texts, seed=seeds, **how))]
         except NoNumberError as error:
