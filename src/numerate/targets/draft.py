@@ -11,7 +11,7 @@ import numpy as np
 
 from numerate.formats.patterns import Span
 from numerate.targets.answer_distribution import AnswerDistribution
-from numerate.targets.token_trie import SoftPath, TokenTrie
+from numerate.targets.token_trie import Options, SoftPath, TokenTrie
 from numerate.targets.windows import BARRIER, Encoder, Window
 
 Number = Window | range
@@ -26,16 +26,16 @@ class Draft:
         trained: which of them are trained.
     """
 
-    def __init__(self, ids: Sequence[int], trained: Sequence[bool]) -> None:
+    def __init__(self, ids: Sequence[int], trained: bytes) -> None:
         self.ids, self.sources = [*ids], [*range(len(ids))]
-        self._trained = trained
-        self._soft: dict[int, dict[int, float]] = {}  # by position, in ascending order
+        self.trained = trained
+        self._soft: dict[int, Options] = {}  # by position, in ascending order
         self._numbers: list[tuple[Number, list[int]]] = []  # in the row as it came, and the tokens in the place of a window
 
     @property
     def shift(self) -> int:
         """How far the tokens after the numbers so far were moved to the right."""
-        return len(self.ids) - len(self._trained)
+        return len(self.ids) - len(self.trained)
 
     def keep(self, tokens: range) -> None:
         """Leave a number of the row as it came as it is."""
@@ -53,9 +53,9 @@ class Draft:
             right += 1
         self.sources[start + left : stop - right] = [self.sources[window.first + shift]] * (len(new) - left - right)
         self.ids[start:stop] = new
-        for place, target in enumerate(path.targets, start):
-            if len(target) > 1 and place < len(self.ids):
-                self._soft.setdefault(place, target)
+        for place, options in path.forks.items():
+            if start + place < len(self.ids):
+                self._soft.setdefault(start + place, options)
         self._numbers.append((window, new))
         return start + left, start + len(new) - right
 
@@ -79,11 +79,11 @@ class Draft:
         positions: list[int] = []
         token_ids: list[int] = []
         probabilities: list[float] = []
-        for place, target in self._soft.items():
-            if self._trained[self.sources[place]]:
-                positions += [place] * len(target)
-                token_ids += target
-                probabilities += target.values()
+        for place, (tokens, shares) in self._soft.items():
+            if self.trained[self.sources[place]]:
+                positions += [place] * len(tokens)
+                token_ids += tokens
+                probabilities += shares
         return positions, token_ids, probabilities
 
 
@@ -96,9 +96,9 @@ class ReadDraft(Draft):
         encoder: the tokenizer.
     """
 
-    def __init__(self, ids: Sequence[int], trained: Sequence[bool], encoder: Encoder) -> None:
+    def __init__(self, ids: Sequence[int], trained: bytes, encoder: Encoder) -> None:
         super().__init__(ids, trained)
-        low = max(trained.index(True) - 1, 0) if True in trained else len(ids)
+        low = max(trained.index(1) - 1, 0) if 1 in trained else len(ids)
         pieces = encoder.pieces(self.ids[low:])
         self.text = "".join(pieces)
         """The text of the row as it came, from the token before the first trained one."""
@@ -122,7 +122,7 @@ class ReadDraft(Draft):
 
     def trained_text(self) -> str:
         """Return the trained text of the row as it came."""
-        return "".join(compress(map(self.text.__getitem__, map(slice, self._edges, self._edges[1:])), self._trained))
+        return "".join(compress(map(self.text.__getitem__, map(slice, self._edges, self._edges[1:])), self.trained))
 
     def shown(self) -> str:
         """Return the start of the trained text, for a message."""
@@ -130,7 +130,7 @@ class ReadDraft(Draft):
 
     def runs(self, docs: Sequence[int]) -> Iterator[tuple[int, str, int]]:
         """Yield stretches of trained tokens of one document: the first character, the text, and the document. ``docs`` ascend."""
-        flags, stop, count = [*self._trained, False, True], 0, len(self._trained)
+        flags, stop, count = [*self.trained, False, True], 0, len(self.trained)
         while (start := flags.index(True, stop)) < count:
             stop = flags.index(False, start)
             while start < stop:
@@ -141,12 +141,12 @@ class ReadDraft(Draft):
     def characters(self, start: int, end: int, unit: str) -> Span:
         """Return a span of tokens, or of characters of the trained text, as characters of the row."""
         if unit == "tokens":
-            if not 0 <= start < end <= len(self._trained):
-                raise ValueError(f"0 <= start < end <= {len(self._trained)}, the number of tokens")
-            if not all(self._trained[start:end]):
+            if not 0 <= start < end <= len(self.trained):
+                raise ValueError(f"0 <= start < end <= {len(self.trained)}, the number of tokens")
+            if not all(self.trained[start:end]):
                 raise ValueError("trained tokens, and one of these has the label -100")
             return self._edges[start], self._edges[end]
-        places = [k for i, trained in enumerate(self._trained) if trained for k in range(self._edges[i], self._edges[i + 1])]
+        places = [k for i, trained in enumerate(self.trained) if trained for k in range(self._edges[i], self._edges[i + 1])]
         if not 0 <= start < end <= len(places):
             raise ValueError(f"0 <= start < end <= {len(places)}, the characters of the trained text")
         if places[end - 1] - places[start] != end - 1 - start:
@@ -229,8 +229,7 @@ class ReadDraft(Draft):
                 ) from None
         if (softened := next(reversed(self._soft), -1)) < window.start:
             return path
-        split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
-        return None if split is not None and softened > split else path
+        return path if softened <= window.start + next(iter(path.forks), softened) else None
 
     def _spread(self, window: Window, path: SoftPath) -> None:
         """Wherever the number before may end, let what follows be the target of the first place that changes, not its token."""
@@ -243,12 +242,13 @@ class ReadDraft(Draft):
             return
         place, target = changed
         tail = tokens[place - start :]  # what follows the number before, from the place on
-        for end, options in self._soft.items() if tail else ():
-            if end >= start and tail[0] in options and (*tokens[: end - start], *tail) in trie:
-                options = self._soft[end] = {**options}  # that of the path is shared
+        for end, (token_ids, shares) in self._soft.items() if tail else ():
+            if end >= start and tail[0] in token_ids and (*tokens[: end - start], *tail) in trie:
+                options = dict(zip(token_ids, shares, strict=True))
                 share = options.pop(tail[0])
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
+                self._soft[end] = [*options], [*options.values()]
 
     def _close(self, last: int) -> None:
         """Lock all tokens up to the last of a number."""

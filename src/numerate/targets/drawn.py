@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from numerate.checks import check_choice, check_integer, choices
-from numerate.targets.seeds import generators
+from numerate.targets.seeds import generator
 from numerate.targets.soft_numbers import PathKind
 
 Soft = Callable[..., Mapping[str, Any]]
@@ -43,8 +44,8 @@ class Draws:
 
     def draw(self, rows: Iterable[Mapping[str, Any]], indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows with their numbers drawn."""
-        seeded = zip(rows, generators([self.seed, self.epoch], indices), strict=True)
-        return [dict(self.soft(row, rng=rng, path=self.path)) for row, rng in seeded]
+        epoch, draw = self.epoch, partial(self.soft, path=self.path)
+        return [dict(draw(row, rng=generator(self.seed, epoch, index))) for row, index in zip(rows, indices, strict=True)]
 
 
 class EpochDataset(Dataset[Any], ABC):

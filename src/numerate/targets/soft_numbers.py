@@ -19,7 +19,7 @@ from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft, Number, ReadDraft
 from numerate.targets.soft_targets import SOFT_FIELDS
-from numerate.targets.tokenised_rows import TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
+from numerate.targets.tokenised_rows import COLUMNS, TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import Encoder, Window, trim
 
 Where = Literal["answer", "all", "marked"]
@@ -116,7 +116,10 @@ class SoftNumbers:
             )
         self._pattern = self.format.pattern if self._parts is None else self._parts
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
-        self._rows: dict[bytes, list[Number]] = {}  # the numbers of rows that were drawn before
+        self._rows: dict[bytes, tuple[bytes, list[Number]]] = {}  # what is trained, and the numbers, of rows drawn before
+        columns = ("labels",) if sequence == "labels" else COLUMNS
+        more = self.column, spans if where == "marked" else None
+        self._columns = (*columns, *(name for name in more if name is not None))  # all that is read of a row
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
 
@@ -140,14 +143,12 @@ class SoftNumbers:
             raise ValueError(
                 f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."
             )
-        ids, trained, docs = self._tokens(row)
-        drawing = None if path == "fixed" else rng
-        name = self._name(row, ids, trained, docs)
-        draft = self._redrawn(name, ids, trained, drawing) or self._drawn(name, row, ids, trained, docs, drawing)
+        drawing, name = None if path == "fixed" else rng, self._name(row)
+        draft = self._redrawn(name, row, drawing) or self._drawn(name, row, drawing)
         if self.sequence == "labels":
             out = rebuilt_labels(row, draft.ids, draft.sources)
         else:
-            out = rebuilt(row, draft.ids, draft.sources, trained, docs)
+            out = rebuilt(row, draft.ids, draft.sources, draft.trained)
         for read in (self.column, self.spans if self.where == "marked" else None):
             if read is not None:
                 out.pop(read, None)
@@ -160,19 +161,11 @@ class SoftNumbers:
             out["position_weights"] = [w if inside else 0.0 for w, inside in zip(weights, meant, strict=True)]
         return out
 
-    def _drawn(
-        self,
-        name: bytes,
-        row: Mapping[str, Any],
-        ids: list[int],
-        trained: list[bool],
-        docs: list[int],
-        rng: np.random.Generator | None,
-    ) -> Draft:
+    def _drawn(self, name: bytes, row: Mapping[str, Any], rng: np.random.Generator | None) -> Draft:
         """Return a row with its numbers drawn, and keep where they are."""
-        draft = ReadDraft(ids, trained, self._encoder)
-        spans = self._spans(row, draft, docs)
-        if not spans and self.where == "answer" and any(trained):
+        draft = self._draft(row)
+        spans = self._spans(row, draft)
+        if not spans and self.where == "answer" and any(draft.trained):
             self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.", 4)
         texts = [*map(draft.original_text, spans)]
         for span, original, label in zip(spans, texts, self._labels(row, texts), strict=True):
@@ -196,17 +189,18 @@ class SoftNumbers:
                 )
         if draft.numbers is not None:
             trim(self._rows)
-            self._rows[name] = draft.numbers
+            self._rows[name] = draft.trained, draft.numbers
         return draft
 
-    def _redrawn(self, name: bytes, ids: list[int], trained: list[bool], rng: np.random.Generator | None) -> Draft | None:
+    def _redrawn(self, name: bytes, row: Mapping[str, Any], rng: np.random.Generator | None) -> Draft | None:
         """Return a row that was drawn before with its numbers drawn anew; None if it has to be read."""
-        if rng is None or (numbers := self._rows.get(name)) is None:
+        if rng is None or name not in self._rows:
             return None
+        trained, numbers = self._rows[name]
         tries = [self._encoder.trie(number.context) for number in numbers if isinstance(number, Window)]
         if None in tries:  # dropped since
             return None
-        draft, paths = Draft(ids, trained), (trie.draw(rng) for trie in tries if trie is not None)
+        draft, paths = Draft(as_ids(row, self.sequence), trained), (trie.draw(rng) for trie in tries if trie is not None)
         for number in numbers:
             if isinstance(number, Window):
                 draft.replace(number, next(paths))
@@ -215,35 +209,35 @@ class SoftNumbers:
         self.seen += len(numbers)
         return draft
 
-    def _name(self, row: Mapping[str, Any], ids: list[int], trained: list[bool], docs: list[int]) -> bytes:
+    def _name(self, row: Mapping[str, Any]) -> bytes:
         """Return a digest of all that says where a row has numbers and what they are; equal rows of a dataset may be others."""
-        given = [row.get(name) for name in (self.column, self.spans if self.where == "marked" else None) if name is not None]
-        packed = docs if docs and docs[-1] != docs[0] else None  # they ascend
-        return blake2b(pickle.dumps((ids, bytes(trained), packed, given)), digest_size=16).digest()
+        values: Iterable[Any] = map(row.get, self._columns)
+        given = [value.tolist() if hasattr(value, "tolist") else value for value in values]
+        return blake2b(pickle.dumps(given), digest_size=16).digest()
 
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the trained text of a row, in which spans of ``unit="characters"`` count; a special token is one character."""
-        ids, trained, _ = self._tokens(row)
-        return ReadDraft(ids, trained, self._encoder).trained_text()
+        return self._draft(row).trained_text()
 
     def numbers(self, row: Mapping[str, Any]) -> list[str]:
         """Return the numbers of a row that are meant, in ordinary notation; nothing is drawn or counted."""
-        ids, trained, docs = self._tokens(row)
-        draft = ReadDraft(ids, trained, self._encoder)
-        read = (self._read(draft.original_text(span)) for span in self._spans(row, draft, docs))
+        draft = self._draft(row)
+        read = (self._read(draft.original_text(span)) for span in self._spans(row, draft))
         return [number for number in read if number is not None]
 
-    def _tokens(self, row: Mapping[str, Any]) -> tuple[list[int], list[bool], list[int]]:
-        """Return the tokens in which numbers are drawn, which of them are trained, and the document of each."""
+    def _draft(self, row: Mapping[str, Any]) -> ReadDraft:
+        """Return the tokens in which numbers are drawn, with their text."""
         ids = as_ids(row, self.sequence)
-        if self.sequence == "labels":
-            return ids, [token_id != IGNORE_INDEX for token_id in ids], [0] * len(ids)
-        return ids, trained_tokens(row, ids), documents(row, len(ids))
+        own_labels = self.sequence == "labels"
+        trained = bytes(token_id != IGNORE_INDEX for token_id in ids) if own_labels else trained_tokens(row, ids)
+        return ReadDraft(ids, trained, self._encoder)
 
-    def _spans(self, row: Mapping[str, Any], draft: ReadDraft, docs: list[int]) -> list[Span]:
+    def _spans(self, row: Mapping[str, Any], draft: ReadDraft) -> list[Span]:
         """Return where the numbers that are meant stand in the text of the row."""
         if self.where == "marked":
             return self._marked(row, draft)
+        length = len(draft.trained)
+        docs = [0] * length if self.sequence == "labels" else documents(row, length)
         pattern = self.where if isinstance(self.where, re.Pattern) else self._pattern
         group = 1 if isinstance(self.where, re.Pattern) and pattern.groups else 0
         found: dict[int, list[Span]] = {}

@@ -22,6 +22,9 @@ from numerate.targets.answer_distribution import draw_index
 
 Ints = npt.NDArray[np.int32]
 
+Options = tuple[list[int], list[float]]
+"""Tokens that may follow, and the probability of each."""
+
 
 @dataclass(frozen=True)
 class SoftPath:
@@ -29,11 +32,17 @@ class SoftPath:
 
     Attributes:
         token_ids: T tokens.
-        targets: for each of them, ``{token_id: probability}``, with the sum 1.
+        forks: the options at each position that has several, in ascending order; the other tokens are certain.
     """
 
     token_ids: list[int]
-    targets: list[dict[int, float]]
+    forks: dict[int, Options]
+
+    @property
+    def targets(self) -> list[dict[int, float]]:
+        """For each of the tokens, ``{token_id: probability}``, with the sum 1."""
+        certain = (([token_id], [1.0]) for token_id in self.token_ids)
+        return [dict(zip(*self.forks.get(place, one), strict=True)) for place, one in enumerate(certain)]
 
 
 _MOST_TOKENS = 1 << 28  # a gigabyte
@@ -92,7 +101,6 @@ class TokenTrie:
         self.probabilities: Floats = np.bincount(index, masses).astype(np.float64, copy=False)  # [N]
         self._cumulative = self.probabilities.cumsum()
         self._forks, self._options, self._shares, self._edges = self._branches()
-        self._targets: dict[int, dict[int, float]] = {}
 
     def _branches(self) -> tuple[Ints, Ints, Floats, list[int]]:
         """Return the fork of each sequence at each place ``[N, longest]``, -1 where the token is certain; and all their options.
@@ -122,7 +130,7 @@ class TokenTrie:
         return tuple(tuple(self._sequence(index)) for index in range(len(self)))
 
     def path(self, token_ids: Sequence[int]) -> SoftPath:
-        """Return the targets along the tokens of one of the sequences; do not change them."""
+        """Return the targets along the tokens of one of the sequences."""
         tokens, width = [*token_ids], self._tokens.shape[1]
         index = self._index(tokens)
         if index is None:
@@ -138,16 +146,12 @@ class TokenTrie:
         return self._path(index)
 
     def _path(self, index: int) -> SoftPath:
-        tokens = self._sequence(index)
-        forks = zip(self._forks[index].tolist(), tokens, strict=False)
-        return SoftPath(tokens, [{token: 1.0} if fork < 0 else self._target(fork) for fork, token in forks])
-
-    def _target(self, fork: int) -> dict[int, float]:
-        if (known := self._targets.get(fork)) is None:
-            options = slice(self._edges[fork], self._edges[fork + 1])
-            pairs = zip(self._options[options].tolist(), self._shares[options].tolist(), strict=True)
-            known = self._targets[fork] = dict(pairs)
-        return known
+        forks = {}
+        for place, fork in enumerate(self._forks[index].tolist()):
+            if fork >= 0:
+                options = slice(self._edges[fork], self._edges[fork + 1])
+                forks[place] = self._options[options].tolist(), self._shares[options].tolist()
+        return SoftPath(self._sequence(index), forks)
 
     def _index(self, token_ids: Sequence[int]) -> int | None:
         """Return which of the sequences has these tokens."""

@@ -15,6 +15,9 @@ from numerate.targets.soft_targets import WEIGHT_FIELDS
 TokenColumn = Literal["input_ids", "labels"]
 """Which tokens of a row numbers are drawn in."""
 
+COLUMNS = ("input_ids", "labels", "completion_mask", "assistant_masks", "attention_mask", "seq_lengths", "position_ids")
+"""All that says what the tokens of a row are, which are trained, and where documents begin."""
+
 ENDINGS = ("_mask", "_masks", "_ids", "_weights")
 _OWN_LABELS = " For an encoder-decoder, whose labels are a sequence of their own, use SoftNumbers(..., sequence='labels')."
 
@@ -30,9 +33,9 @@ def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
     return listed
 
 
-def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> list[bool]:
-    """Return which tokens of a row are trained: by its labels, or by the masks that a trainer makes labels of."""
-    trained = [True] * len(ids)
+def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> bytes:
+    """Return which tokens of a row are trained, 1 or 0: by its labels, or by the masks that a trainer makes labels of."""
+    trained = b"\1" * len(ids)
     for name in ("labels", "completion_mask", "assistant_masks", "attention_mask"):
         if row.get(name) is None:
             continue
@@ -41,13 +44,13 @@ def trained_tokens(row: Mapping[str, Any], ids: list[int]) -> list[bool]:
             hint = _OWN_LABELS if name == "labels" else ""
             raise ValueError(f"{name} has {len(values)} entries and input_ids {len(ids)}: expected one for each token.{hint}")
         if name != "labels":
-            trained = [a and bool(b) for a, b in zip(trained, values, strict=True)] if not all(values) else trained
+            trained = bytes(a and bool(b) for a, b in zip(trained, values, strict=True))
             continue
         ignored = values.count(IGNORE_INDEX)
-        trained = [False] * ignored + [True] * (len(values) - ignored)
+        trained = bytes(ignored) + b"\1" * (len(values) - ignored)
         if values[ignored:] == ids[ignored:] and values[:ignored] == [IGNORE_INDEX] * ignored:
             continue  # as most rows are: a question, and an answer
-        trained = [label != IGNORE_INDEX for label in values]
+        trained = bytes(label != IGNORE_INDEX for label in values)
         if [*compress(values, trained)] != [*compress(ids, trained)]:
             pairs = zip(values, ids, strict=True)
             position = next(i for i, (label, token_id) in enumerate(pairs) if label not in (token_id, IGNORE_INDEX))
@@ -76,7 +79,7 @@ def documents(row: Mapping[str, Any], length: int) -> list[int]:
     return [*accumulate([int(position == 0) for position in positions])]
 
 
-def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained: list[bool], docs: list[int]) -> dict[str, Any]:
+def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained: bytes) -> dict[str, Any]:
     """Return the row with other tokens: each of ``ids`` takes what belongs to it from the token ``sources`` of the old row.
 
     Columns with an entry for each token follow: ``labels``, ``position_ids``, and those whose names end in ``_mask``, ``_masks``,
@@ -85,14 +88,16 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
     length, out = len(trained), dict(row)
     out["input_ids"] = _like(row["input_ids"], ids)
     if row.get("labels") is not None:
-        ignored = trained.index(True) if True in trained else length
+        ignored = trained.index(1) if 1 in trained else length
         labels = [IGNORE_INDEX] * ignored + ids[ignored:]  # what comes first is not replaced
-        if not all(trained[ignored:]):
+        if 0 in trained[ignored:]:
             kept = map(trained.__getitem__, sources)
             labels = [token_id if is_trained else IGNORE_INDEX for token_id, is_trained in zip(ids, kept, strict=True)]
         out["labels"] = _like(row["labels"], labels)
     _follow(out, sources, length, (name for name in row if name not in ("input_ids", "labels", "position_ids")))
-    if row.get("position_ids") is not None:
+    packed = [name for name in ("position_ids", "seq_lengths") if row.get(name) is not None]
+    docs = documents(row, length) if packed else []
+    if "position_ids" in packed:
         positions, new = as_ids(row, "position_ids"), []
         old_start = {number: place for place, number in reversed([*enumerate(docs)])}
         new_start: dict[int, int] = {}
@@ -100,7 +105,7 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
             start = new_start.setdefault(docs[source], place)
             new.append(positions[source] + (place - start) - (source - old_start[docs[source]]))
         out["position_ids"] = _like(row["position_ids"], new)
-    if row.get("seq_lengths") is not None:
+    if "seq_lengths" in packed:
         counts = np.bincount([docs[source] for source in sources], minlength=len(as_ids(row, "seq_lengths")))
         out["seq_lengths"] = _like(row["seq_lengths"], counts.tolist())
     return out

@@ -20,6 +20,7 @@ from numerate.lab.models.settings import LabelPath
 from numerate.labels import IGNORE_INDEX
 from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie
 from numerate.targets.soft_targets import SOFT_FIELDS, soft_fields
+from numerate.targets.token_trie import Options
 
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
@@ -176,13 +177,12 @@ class AnswerNumbers:
                 f"{text!r:.80} has other tokens than its numbers one by one: a token holds digits of two numbers. "
                 "Expected a tokenizer that splits digits from what is beside them for soft labels; use hard labels."
             )
-        targets = [{token: 1.0} for token in row["input_ids"]]
-        softened: dict[int, dict[int, float]] = {}
+        forks: dict[int, Options] = {}
         for place, token, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True):
-            softened.setdefault(place, {})[token] = p
-        for place, options in softened.items():
-            targets[place] = options
-        return SoftPath(row["input_ids"], targets)
+            token_ids, probabilities = forks.setdefault(place, ([], []))
+            token_ids.append(token)
+            probabilities.append(p)
+        return SoftPath(row["input_ids"], forks)
 
     def expect(self, examples: Iterable[Example]) -> None:
         """Do nothing: the rows have the same few thousand numbers, and their distributions are made when they are met."""
@@ -223,8 +223,7 @@ class SoftAnswers:
 
 def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
     """Return the entries of all positions that have a choice of tokens; the first token of the answer is at ``begin``."""
-    targets = [(begin + at, target) for at, target in enumerate(answer.targets) if len(target) > 1]
-    entries = [(position, token, p) for position, target in targets for token, p in target.items()]
+    entries = [(begin + at, token, p) for at, options in answer.forks.items() for token, p in zip(*options, strict=True)]
     return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
 
 
