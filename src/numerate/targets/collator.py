@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.labels import IGNORE_INDEX
 from numerate.targets.padding import padded
-from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, packed_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, soft_fields
 from numerate.targets.tokenised_rows import TokenColumn
 
 _FIELDS = frozenset((*SOFT_FIELDS, *WEIGHT_FIELDS))
@@ -60,40 +58,27 @@ class SoftCollator:
         weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
         if not has_soft and not weights:
             return batch
-        ids = [_listed(row[self.sequence]) for row in rows]
-        places = [*enumerate(known[1])] if known else _places(ids, batch, self.sequence)
+        places = [*enumerate(known[1])] if known else _places([_listed(row[self.sequence]) for row in rows], batch, self.sequence)
         count, length = batch[self.sequence].shape
         if has_soft:
-            fields_of_rows = [[_listed(row.get(name)) for row in rows] for name in SOFT_FIELDS]
-            counts, *others = ([*map(len, values)] for values in fields_of_rows)
-            if any(other != counts for other in others):
-                raise ValueError(f"rows have {SOFT_FIELDS} of different lengths: expected one of each for each entry.")
-            line, offset = np.repeat(np.array(places), counts, axis=0).T  # [S] each, for the entries of all rows
-            kinds = zip(fields_of_rows, (np.int64, np.int64, np.float64), strict=True)
-            position, token_id, p = (np.fromiter(chain(*values), kind, len(line)) for values, kind in kinds)
-            place = position + offset
-            kept = np.flatnonzero((place >= 0) & (place < length))
-            # A collator that joins rows takes the label of the first token of each, which nothing predicts.
-            if (labels := batch.get("labels")) is not None:
-                kept = kept[labels.numpy(force=True)[line[kept], place[kept]] != IGNORE_INDEX]
-            for name, value in packed_fields(count, line[kept], [place[kept], token_id[kept], p[kept]]).items():
+            for name, value in soft_fields(rows, places, batch[self.sequence].shape, batch.get("labels")).items():
                 batch[name] = value  # [B, E]
         for name in weights:
             table = torch.zeros(count, length)  # [B, T]
-            for row, own, (line, offset) in zip(rows, ids, places, strict=True):
-                given = row.get(name)
-                values = torch.ones(len(own)) if given is None else torch.as_tensor(given, dtype=torch.float32)
-                if len(values) < len(own):
-                    lengths = f"{name} has {len(values)} entries and {self.sequence} {len(own)}"
+            for row, (line, offset) in zip(rows, places, strict=True):
+                given, size = row.get(name), len(row[self.sequence])
+                values = torch.ones(size) if given is None else torch.as_tensor(given, dtype=torch.float32)
+                if len(values) < size:
+                    lengths = f"{name} has {len(values)} entries and {self.sequence} {size}"
                     raise ValueError(f"{lengths}: expected one for each token.")
-                start, stop = max(offset, 0), min(offset + len(own), length)
+                start, stop = max(offset, 0), min(offset + size, length)
                 table[line, start:stop] = values[start - offset : stop - offset]
             batch[name] = table
         return batch
 
 
 def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value.tolist() if hasattr(value, "tolist") else value if type(value) is list else [*value]
+    return value.tolist() if hasattr(value, "tolist") else [*value]
 
 
 def _places(rows: list[list[int]], batch: Mapping[str, Any], sequence: TokenColumn) -> list[tuple[int, int]]:

@@ -6,12 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, compress
 from operator import not_
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from numerate.formats.patterns import Span
 from numerate.targets.answer_distribution import AnswerDistribution
-from numerate.targets.token_trie import Options, SoftPath, TokenTrie
+from numerate.targets.token_trie import Options, SoftPath, TokenTrie, entries
 from numerate.targets.windows import BARRIER, Encoder, Window
 
 Number = Window | range
@@ -74,17 +76,9 @@ class Draft:
             inside[first:stop] = [True] * (stop - first)
         return inside
 
-    def entries(self) -> tuple[list[int], list[int], list[float]]:
-        """Return positions, tokens and probabilities of the soft targets at trained positions."""
-        positions: list[int] = []
-        token_ids: list[int] = []
-        probabilities: list[float] = []
-        for place, (tokens, shares) in self._soft.items():
-            if self.trained[self.sources[place]]:
-                positions += [place] * len(tokens)
-                token_ids += tokens
-                probabilities += shares
-        return positions, token_ids, probabilities
+    def entries(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the soft targets at trained positions as ``SOFT_FIELDS``."""
+        return entries({place: options for place, options in self._soft.items() if self.trained[self.sources[place]]})
 
 
 class ReadDraft(Draft):
@@ -244,11 +238,11 @@ class ReadDraft(Draft):
         tail = tokens[place - start :]  # what follows the number before, from the place on
         for end, (token_ids, shares) in self._soft.items() if tail else ():
             if end >= start and tail[0] in token_ids and (*tokens[: end - start], *tail) in trie:
-                options = dict(zip(token_ids, shares, strict=True))
+                options = dict(zip(token_ids.tolist(), shares.tolist(), strict=True))
                 share = options.pop(tail[0])
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
-                self._soft[end] = [*options], [*options.values()]
+                self._soft[end] = np.array([*options], dtype=np.int32), np.array([*options.values()])
 
     def _close(self, last: int) -> None:
         """Lock all tokens up to the last of a number."""

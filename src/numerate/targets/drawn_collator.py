@@ -11,7 +11,7 @@ from torch import Tensor
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.drawn import Draws, EpochDataset, Soft
 from numerate.targets.soft_numbers import PathKind
-from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, soft_fields
 from numerate.targets.tokenised_rows import ENDINGS, TokenColumn
 
 _SHIFTED = "decoder_input_ids"  # the labels, moved by one to the right
@@ -91,11 +91,8 @@ class DrawnCollator:
             batch[name] = table
         if SOFT_FIELDS[0] not in drawn[0]:
             return
-        entries: list[list[Entry]] = []
-        for row in drawn:
-            moved = length - len(row[sequence]) if left else 0
-            entries.append([(t + moved, k, p) for t, k, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True)])
-        for name, value in soft_fields(entries).items():
+        places = [(line, length - len(row[sequence]) if left else 0) for line, row in enumerate(drawn)]
+        for name, value in soft_fields(drawn, places, (len(drawn), length)).items():
             batch[name] = value  # [B, E]
 
 

@@ -18,12 +18,12 @@ from numerate.formats.patterns import NUMBER, Span, find_spans
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft, Number, ReadDraft
-from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.tokenised_rows import COLUMNS, TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import Encoder, Window, trim
 
 Where = Literal["answer", "all", "marked"]
 PathKind = Literal["drawn", "fixed", "jitter"]
+_PATHS = choices(PathKind)
 
 
 class SoftNumbers:
@@ -65,9 +65,9 @@ class SoftNumbers:
         >>> ids = tokenizer("The price is 99.")["input_ids"]
         >>> soft = SoftNumbers(tokenizer, Bell(width=1, shape="uniform"))
         >>> row = soft({"input_ids": ids, "labels": ids}, rng=np.random.default_rng(1))
-        >>> tokenizer.decode(row["input_ids"]), row["soft_positions"]
+        >>> tokenizer.decode(row["input_ids"]), row["soft_positions"].tolist()
         ('The price is 98.', [4, 4, 5, 5])
-        >>> tokenizer.convert_ids_to_tokens(row["soft_token_ids"]), [round(p, 3) for p in row["soft_probabilities"]]
+        >>> tokenizer.convert_ids_to_tokens(row["soft_token_ids"]), row["soft_probabilities"].round(3).tolist()
         (['1', '9', '8', '9'], [0.333, 0.667, 0.5, 0.5])
     """
 
@@ -135,10 +135,11 @@ class SoftNumbers:
                 ``"jitter"``: a drawn number as a hard label.
 
         Returns:
-            The row, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` unless ``path="jitter"``, and without
-            the columns that ``column`` and ``spans`` name.
+            The row, with arrays ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` unless ``path="jitter"``, and
+            without the columns that ``column`` and ``spans`` name.
         """
-        check_choice("path", path, choices(PathKind))
+        if path not in _PATHS:
+            check_choice("path", path, _PATHS)
         if rng is None and path != "fixed":
             raise ValueError(
                 f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."
@@ -153,7 +154,7 @@ class SoftNumbers:
             if read is not None:
                 out.pop(read, None)
         if path != "jitter":
-            out |= dict(zip(SOFT_FIELDS, draft.entries(), strict=True))
+            out |= draft.entries()
         if self.mask:
             given = out.get("position_weights")
             meant = draft.meant(self._encoder)

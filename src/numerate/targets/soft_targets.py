@@ -11,26 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from numerate.checks import check_tensor
+from numerate.labels import IGNORE_INDEX
 
 SOFT_FIELDS = ("soft_positions", "soft_token_ids", "soft_probabilities")
 """Fields of a batch that hold soft targets, ``[B, E]`` each; see :class:`SoftTargets`."""
 
 WEIGHT_FIELDS = ("token_weights", "position_weights")
 """Fields of a batch that weigh its labels, ``[B, T]`` each: in the cross-entropy, and in the numeric term."""
-
-Entry = tuple[int, int, float]
-"""Position, token id, probability."""
-
-Ints = npt.NDArray[np.int64]
 
 _SUM = 1e-3  # how far the probabilities of a position may be from 1
 
@@ -132,29 +126,43 @@ class SoftTargets:
         return SoftRows(gold, row, token, torch.where(at_label, 0.0, p))
 
 
-def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Return the entries of each sequence of a batch as its ``SOFT_FIELDS``, filled up to the most entries of a sequence.
+def soft_fields(
+    rows: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]], shape: Sequence[int], labels: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Return the ``SOFT_FIELDS`` ``[B, E]`` of a batch, filled up to the most entries of a line.
+
+    Args:
+        rows: with their own ``SOFT_FIELDS``, if any.
+        places: the line of the batch that each row lies in, in ascending order, and how far it was moved to the right.
+        shape: ``B, T``; entries of tokens that were cut are left out.
+        labels: ``[B, T]``; entries of ignored ones are left out.
 
     Examples:
-        >>> {name: value.tolist() for name, value in soft_fields([[(2, 7, 1.0)], []]).items()}
+        >>> row = {"soft_positions": [2], "soft_token_ids": [7], "soft_probabilities": [1.0]}
+        >>> {name: value.tolist() for name, value in soft_fields([row, {}], [(0, 0), (1, 0)], (2, 4)).items()}
         {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
     """
-    lines = np.repeat(np.arange(len(entries)), [*map(len, entries)])
-    return packed_fields(len(entries), lines, [*zip(*chain(*entries), strict=True)] or [()] * len(SOFT_FIELDS), dtype)
-
-
-def packed_fields(
-    count: int, lines: Ints, columns: Sequence[npt.ArrayLike], dtype: torch.dtype = torch.float32
-) -> dict[str, Tensor]:
-    """Return entries, ``columns`` of S values, of the ``lines [S]`` of a batch, which ascend, as ``SOFT_FIELDS [count, E]``."""
-    counts = np.bincount(lines, minlength=count)  # [count]
-    places = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)  # [S]
-    tensors = []
-    for values, fill in zip(columns, (-1, 0, 0.0), strict=True):
-        table = np.full((count, max(1, counts.max(initial=0))), fill)
-        table[lines, places] = values
-        tensors.append(torch.from_numpy(table))
-    return dict(zip(SOFT_FIELDS, [*tensors[:2], tensors[2].to(dtype)], strict=True))
+    columns = [[() if (own := row.get(name)) is None else own for row in rows] for name in SOFT_FIELDS]
+    counts, *others = ([*map(len, column)] for column in columns)
+    if any(other != counts for other in others):
+        raise ValueError(f"rows have {SOFT_FIELDS} of different lengths: expected one of each for each entry.")
+    kinds = np.int64, np.int64, np.float32
+    place, token_ids, p = (
+        np.concatenate(column, dtype=kind, casting="unsafe") for column, kind in zip(columns, kinds, strict=True)
+    )  # [S] each
+    line, moved = np.repeat(np.array(places).T, counts, axis=1)  # [S] each
+    place += moved
+    kept = (place >= 0) & (place < shape[1])
+    if labels is not None:
+        kept[kept] = labels.numpy(force=True)[line[kept], place[kept]] != IGNORE_INDEX
+    sizes = np.bincount(line[kept], minlength=shape[0])  # [B]
+    real = np.arange(max(1, sizes.max())) < sizes[:, None]  # [B, E]
+    batch = {}
+    for name, values, fill in zip(SOFT_FIELDS, (place, token_ids, p), (-1, 0, 0), strict=True):
+        table = np.full(real.shape, fill, dtype=values.dtype)
+        table[real] = values[kept]
+        batch[name] = torch.from_numpy(table)
+    return batch
 
 
 class SoftRows(NamedTuple):

@@ -10,19 +10,21 @@ the distribution is an unbiased estimate of the cross-entropy between the distri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from numerate.distribution.exact import Floats, check_masses
 from numerate.targets.answer_distribution import draw_index
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 Ints = npt.NDArray[np.int32]
 
-Options = tuple[list[int], list[float]]
+Options = tuple[Ints, Floats]
 """Tokens that may follow, and the probability of each."""
 
 
@@ -41,8 +43,17 @@ class SoftPath:
     @property
     def targets(self) -> list[dict[int, float]]:
         """For each of the tokens, ``{token_id: probability}``, with the sum 1."""
-        certain = (([token_id], [1.0]) for token_id in self.token_ids)
-        return [dict(zip(*self.forks.get(place, one), strict=True)) for place, one in enumerate(certain)]
+        targets = [{token_id: 1.0} for token_id in self.token_ids]
+        for place, (token_ids, shares) in self.forks.items():
+            targets[place] = dict(zip(token_ids.tolist(), shares.tolist(), strict=True))
+        return targets
+
+
+def entries(forks: Mapping[int, Options]) -> dict[str, npt.NDArray[Any]]:
+    """Return the options at some positions as the ``SOFT_FIELDS`` of a row."""
+    tokens, shares = zip(*forks.values(), strict=True) if forks else ((np.zeros(0, dtype=np.int32),), (np.zeros(0),))
+    positions = np.repeat([*forks] or [0], [*map(len, tokens)])
+    return dict(zip(SOFT_FIELDS, (positions, np.concatenate(tokens), np.concatenate(shares)), strict=True))
 
 
 _MOST_TOKENS = 1 << 28  # a gigabyte
@@ -130,7 +141,7 @@ class TokenTrie:
         return tuple(tuple(self._sequence(index)) for index in range(len(self)))
 
     def path(self, token_ids: Sequence[int]) -> SoftPath:
-        """Return the targets along the tokens of one of the sequences."""
+        """Return the targets along the tokens of one of the sequences; do not change their arrays."""
         tokens, width = [*token_ids], self._tokens.shape[1]
         index = self._index(tokens)
         if index is None:
@@ -150,7 +161,7 @@ class TokenTrie:
         for place, fork in enumerate(self._forks[index].tolist()):
             if fork >= 0:
                 options = slice(self._edges[fork], self._edges[fork + 1])
-                forks[place] = self._options[options].tolist(), self._shares[options].tolist()
+                forks[place] = self._options[options], self._shares[options]
         return SoftPath(self._sequence(index), forks)
 
     def _index(self, token_ids: Sequence[int]) -> int | None:

@@ -23,12 +23,12 @@ _OWN_LABELS = " For an encoder-decoder, whose labels are a sequence of their own
 
 
 def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
-    """Return a column of token ids or the like as a list."""
+    """Return a column of token ids or the like as a list; do not change it."""
     value = row.get(name)
     if value is None:
         raise ValueError(f"the row has no {name!r}, only {', '.join(map(repr, row))}: expected tokenised rows.")
-    listed = value.tolist() if hasattr(value, "tolist") else [*value]
-    if listed and isinstance(listed[0], list | tuple):
+    listed: list[int] = value if type(value) is list else value.tolist() if hasattr(value, "tolist") else [*value]
+    if listed and type(listed[0]) is not int and isinstance(listed[0], list | tuple):
         raise ValueError(f"{name}={listed!r:.80} has more than one dimension: expected one row, a list of numbers.")
     return listed
 
@@ -136,17 +136,17 @@ def rebuilt_labels(row: Mapping[str, Any], ids: list[int], sources: list[int]) -
 def _follow(out: dict[str, Any], sources: list[int], length: int, names: Iterable[str]) -> None:
     """Let columns with ``length`` entries, one for each token, follow to the tokens of ``sources``."""
     for name in names:
-        if not name.endswith(ENDINGS):
-            continue
-        value = out.get(name)
-        listed = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
-        if listed and len(value) == length:  # type: ignore[arg-type]
-            arrays = isinstance(value, torch.Tensor | np.ndarray)
-            out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]  # type: ignore[index]
+        value: Any = out.get(name) if name.endswith(ENDINGS) else None
+        listed = type(value) is list or (hasattr(value, "__len__") and not isinstance(value, str | Mapping))
+        if listed and len(value) == length:
+            arrays = type(value) is not list and isinstance(value, torch.Tensor | np.ndarray)
+            out[name] = value[sources] if arrays else [*map(value.__getitem__, sources)]
 
 
 def _like(old: Any, values: list[Any]) -> Any:
     """Return the values in the form of ``old``: a tensor, an array or a list."""
+    if type(old) is list:  # as most are, and looking for the others takes longer
+        return values
     if isinstance(old, torch.Tensor):
         return torch.tensor([float(v) if old.is_floating_point() else int(v) for v in values], dtype=old.dtype)
     return np.array(values, dtype=old.dtype) if isinstance(old, np.ndarray) else values

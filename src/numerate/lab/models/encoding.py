@@ -20,7 +20,7 @@ from numerate.lab.models.settings import LabelPath
 from numerate.labels import IGNORE_INDEX
 from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie
 from numerate.targets.soft_targets import SOFT_FIELDS, soft_fields
-from numerate.targets.token_trie import Options
+from numerate.targets.token_trie import entries
 
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
@@ -54,12 +54,8 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
         batch["pixel_values"] = scaled(batch.pop(PIXELS))
     if SOFT_FIELDS[0] not in rows[0]:
         return batch
-    columns = [tuple(row[name] for name in SOFT_FIELDS) for row in rows]
-    if left:
-        moved = [longest - len(row["input_ids"]) for row in rows]
-        columns = [([t + by for t in own[0]], *own[1:]) for own, by in zip(columns, moved, strict=True)]
-    entries = [[*zip(*own, strict=True)] for own in columns]
-    return batch | soft_fields(entries)
+    places = [(line, longest - len(row["input_ids"]) if left else 0) for line, row in enumerate(rows)]
+    return batch | soft_fields(rows, places, (len(rows), longest))
 
 
 def encode(loaded: PromptEncoder, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -177,12 +173,9 @@ class AnswerNumbers:
                 f"{text!r:.80} has other tokens than its numbers one by one: a token holds digits of two numbers. "
                 "Expected a tokenizer that splits digits from what is beside them for soft labels; use hard labels."
             )
-        forks: dict[int, Options] = {}
-        for place, token, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True):
-            token_ids, probabilities = forks.setdefault(place, ([], []))
-            token_ids.append(token)
-            probabilities.append(p)
-        return SoftPath(row["input_ids"], forks)
+        positions, token_ids, probabilities = (row[name] for name in SOFT_FIELDS)
+        places = {place: positions == place for place in positions.tolist()}
+        return SoftPath(row["input_ids"], {place: (token_ids[here], probabilities[here]) for place, here in places.items()})
 
     def expect(self, examples: Iterable[Example]) -> None:
         """Do nothing: the rows have the same few thousand numbers, and their distributions are made when they are met."""
@@ -223,8 +216,8 @@ class SoftAnswers:
 
 def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
     """Return the entries of all positions that have a choice of tokens; the first token of the answer is at ``begin``."""
-    entries = [(begin + at, token, p) for at, options in answer.forks.items() for token, p in zip(*options, strict=True)]
-    return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
+    fields = entries({begin + at: options for at, options in answer.forks.items()})
+    return {name: value.tolist() for name, value in fields.items()}
 
 
 class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
