@@ -11,9 +11,8 @@ the distribution is an unbiased estimate of the cross-entropy between the distri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,7 @@ Options = tuple[Ints, Floats]
 """Tokens that may follow, and the probability of each."""
 
 
-@dataclass(frozen=True)
-class SoftPath:
+class SoftPath(NamedTuple):
     """The tokens of one answer, and the distribution of the token at each of its positions, given those before it.
 
     Attributes:
@@ -51,8 +49,10 @@ class SoftPath:
 
 def entries(forks: Mapping[int, Options]) -> dict[str, npt.NDArray[Any]]:
     """Return the options at some positions as the ``SOFT_FIELDS`` of a row."""
-    tokens, shares = zip(*forks.values(), strict=True) if forks else ((np.zeros(0, dtype=np.int32),), (np.zeros(0),))
-    positions = np.repeat([*forks] or [0], [*map(len, tokens)])
+    if not forks:
+        return dict(zip(SOFT_FIELDS, (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0)), strict=True))
+    tokens, shares = zip(*forks.values(), strict=True)
+    positions = np.array([*forks]).repeat([*map(len, tokens)])
     return dict(zip(SOFT_FIELDS, (positions, np.concatenate(tokens), np.concatenate(shares)), strict=True))
 
 
@@ -157,11 +157,12 @@ class TokenTrie:
         return self._path(index)
 
     def _path(self, index: int) -> SoftPath:
-        forks = {}
-        for place, fork in enumerate(self._forks[index].tolist()):
-            if fork >= 0:
-                options = slice(self._edges[fork], self._edges[fork + 1])
-                forks[place] = self._options[options], self._shares[options]
+        options, shares, edges = self._options, self._shares, self._edges
+        forks = {
+            place: (options[(start := edges[fork]) : (stop := edges[fork + 1])], shares[start:stop])
+            for place, fork in enumerate(self._forks[index].tolist())
+            if fork >= 0
+        }
         return SoftPath(self._sequence(index), forks)
 
     def _index(self, token_ids: Sequence[int]) -> int | None:
