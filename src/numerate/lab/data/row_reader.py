@@ -423,6 +423,7 @@ def _checked(row: Any, text: str) -> dict[str, Any]:
     """Return an object that was read from a text, with ? for halves of characters, which no tokenizer takes; raise for others."""
     if not isinstance(row, dict):
         raise BadData(f"is {json_kind(row)}, not an object", 'Expected {"column": value, ...}.')
-    if _SURROGATE.search(text):
-        row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
-    return row
+    if not _SURROGATE.search(text):
+        return row
+    replaced: dict[str, Any] = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
+    return replaced
