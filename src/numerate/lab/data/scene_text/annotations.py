@@ -42,7 +42,8 @@ def photos(path: Path, reader: RowReader) -> Iterator[tuple[Split, TextPhoto]]:
     for file in files:
         if file.suffix.lower() in _IMAGES:
             images.setdefault(_key(file), []).append(file)
-    annotations = [file for file in files if file.suffix in (".txt", ".xml") and _is_annotation(file)]
+    named = re.compile(r"(poly_)?gt_img_?\d+|\d+")
+    annotations = [file for file in files if file.suffix in (".txt", ".xml") and named.fullmatch(file.stem)]
     if not annotations:
         expected = "Expected gt_img_1.txt (ICDAR 2015), poly_gt_img11.txt (Total-Text), or 0001.xml and 0001001.txt (CTW1500)."
         raise BadData("has no annotations", expected, path)
@@ -142,10 +143,6 @@ def _polygon(numbers: Sequence[str]) -> Polygon:
     if not all(map(math.isfinite, values)):
         raise BadData(f"a polygon has the numbers {', '.join(numbers)}", "Expected finite ones.")
     return tuple(zip(values[0::2], values[1::2], strict=True))
-
-
-def _is_annotation(file: Path) -> bool:
-    return bool(re.fullmatch(r"(poly_)?gt_img_?\d+|\d+", file.stem))
 
 
 def _key(file: Path) -> str:
