@@ -39,7 +39,7 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from numerate import LOSSES, attach
+from numerate import attach
 from numerate.integrations.fields import LABEL_FIELDS
 from numerate.objective.overrun import NumberEnds
 
@@ -89,10 +89,6 @@ def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", fie
     made = SFTTrainer(model, args, train_dataset=data, callbacks=[collect], **given)
     made.attached = attach(made, objective)
     return made, collect
-
-
-def subclass():
-    return pytest.importorskip("numerate.integrations.trl", exc_type=ImportError).NumericSFTTrainer
 
 
 def build(make=llama):
@@ -295,12 +291,6 @@ def test_a_step_by_hand_after_training(tmp_path):
     assert float(made.training_step(made.model, batch)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_numeric_loss_is_no_objective(tmp_path):
-    args = SFTConfig(str(tmp_path), use_cpu=True, bf16=False)
-    with pytest.raises(TypeError, match=r"objective is a SMMDLoss: expected a NumericObjective; pass NumericObjective\(SMMDLoss"):
-        subclass()(build(), args, objective=LOSSES["smmd"](VOCAB))
-
-
 def test_one_backbone_forward_per_micro_batch(tmp_path):
     made, _ = trainer(tmp_path, build(), accumulation=4)
     calls = []
@@ -444,20 +434,6 @@ def test_completions_with_soft_targets_and_a_length(tmp_path):
 def test_tokens_that_move_away_from_their_targets(tmp_path):
     with pytest.raises(ValueError, match="truncation_mode='keep_end' with max_length moves tokens, and the dataset has columns"):
         trainer(tmp_path, build(), fields="both", dataset_kwargs={}, max_length=8, truncation_mode="keep_end")
-
-
-def test_the_deprecated_subclass(tmp_path):
-    """It trains as attach does, and alone sees its data before they are packed."""
-    quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
-    args = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_steps=1, optim="sgd", max_grad_norm=0.0, **quiet)
-    given = {"processing_class": tokenizer(), "objective": objective_of()}
-    with pytest.warns(DeprecationWarning, match=r"will be removed in 0.4: use numerate.attach\(SFTTrainer"):
-        made = subclass()(build(), args, train_dataset=rows(), callbacks=[collect := Collect()], **given)
-    made.train()
-    assert_same(collect.grads, reference(build())[0])
-    args.packing, args.max_length = True, 48
-    with pytest.raises(ValueError, match=r"packing moves tokens, and the dataset has columns .*soft_positions"):
-        subclass()(build(), args, train_dataset=rows("both"), **given)
 
 
 @since_1_15

@@ -9,27 +9,25 @@ padding-free batches, completion-only and assistant-only loss, vision-language m
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import nn
 
 from numerate.checks import public_dir
-from numerate.integrations.asked import Asked
 from numerate.integrations.attachment import Attachment
 from numerate.integrations.fields import LABEL_FIELDS, Batch, has_fields, without_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.split_sequences import cut_of, refuse_split, split_over, whole_labels
-from numerate.integrations.step import StepCounts, check_objective, without_repeats
+from numerate.integrations.step import StepCounts, without_repeats
 from numerate.integrations.trl_forward import NumericCausalLMOutput, NumericForward
-from numerate.objective import CutSequence, NumericObjective
+from numerate.objective import CutSequence
 from numerate.targets import SoftCollator
 
 from trl import SFTTrainer  # isort: skip - after the check of its version
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # isort: skip
 
-__all__ = ["NumericCausalLMOutput", "NumericSFTTrainer"]
+__all__ = ["NumericCausalLMOutput"]
 __dir__ = public_dir(globals())
 
 
@@ -41,7 +39,11 @@ class SFTAttachment(Attachment):
             raise RuntimeError("trainer.compute_loss was replaced already: call .detach() on the first attachment.")
         names = getattr(trainer.train_dataset, "column_names", None) or ()
         if has_fields(names) and trainer.args.max_length is not None and trainer.args.truncation_mode == "keep_end":
-            _refuse_moved("truncation_mode='keep_end' with max_length", names)
+            raise ValueError(
+                "truncation_mode='keep_end' with max_length moves tokens, and the dataset has columns that belong to positions "
+                f"of tokens ({', '.join(name for name in names if name in LABEL_FIELDS)}): expected attach(trainer, soft=...), "
+                "which makes them of the rows as they are, or truncation_mode='keep_start'."
+            )
 
     def _change_trainer(self, trainer: SFTTrainer) -> None:
         objective = self.objective
@@ -124,41 +126,6 @@ class SFTAttachment(Attachment):
     def _evaluated(self) -> dict[str, float]:
         parts = self._evaluation.of_set(self.trainer.accelerator, self.objective, self._same)
         return {name: value for name, value in parts.items() if name != "loss"}  # TRL's own
-
-
-class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
-    """Deprecated: an ``SFTTrainer`` with an objective attached. Use ``attach(SFTTrainer(...), objective)``.
-
-    Args:
-        *args: as for ``SFTTrainer``.
-        objective: the numeric loss, its weight, and how it is normalised. The cross-entropy is TRL's.
-        **kwargs: as for ``SFTTrainer``.
-    """
-
-    def __init__(self, *args: Any, objective: NumericObjective, **kwargs: Any) -> None:
-        warnings.warn(
-            "NumericSFTTrainer is deprecated and will be removed in 0.4: use numerate.attach(SFTTrainer(...), objective)",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        check_objective(objective)
-        super().__init__(*args, **kwargs)
-        self.attached = SFTAttachment(self, Asked(objective, check=False))
-
-    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, packing: bool, *rest: Any) -> Any:
-        """Refuse to pack tokens away from the soft targets and weights that belong to them."""
-        names = getattr(dataset, "column_names", None) or ()
-        if has_fields(names) and packing:
-            _refuse_moved("packing", names)
-        return super()._prepare_dataset(dataset, processing_class, args, packing, *rest)
-
-
-def _refuse_moved(how: str, names: Any) -> None:
-    raise ValueError(
-        f"{how} moves tokens, and the dataset has columns that belong to positions of tokens "
-        f"({', '.join(name for name in names if name in LABEL_FIELDS)}): expected attach(trainer, soft=...), which makes "
-        "them of the rows as they are, or packing=False and truncation_mode='keep_start'."
-    )
 
 
 def _has_virtual_tokens(model: nn.Module) -> bool:
