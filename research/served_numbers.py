@@ -19,6 +19,7 @@ from typing import Any
 from rich.progress import track
 
 from numerate.decode import CompletionServer, NumberGrammar, distribution, served_distribution
+from numerate.decode.members import NoNumberError
 from numerate.decode.server import LISTED
 from numerate.distribution import NumberDistribution
 from numerate.lab.files.records import recover_jsonl
@@ -91,9 +92,10 @@ def prompts() -> list[tuple[int, str, str]]:
 
 
 def variation(one: NumberDistribution, other: NumberDistribution) -> float:
-    """Return the total variation between the numbers of two distributions."""
+    """Return the total variation between two distributions; what is no number found is an outcome too."""
     first, second = (
         {value: float(p) * found.covered for value, p in zip(found.values, found.probabilities, strict=True)}
+        | {"more digits": found.more_digits, "no number": found.no_number, "not searched": found.not_searched}
         for found in (one, other)
     )
     return sum(abs(first.get(value, 0) - second.get(value, 0)) for value in first | second) / 2
@@ -115,8 +117,11 @@ def main(arguments: list[str] | None = None) -> None:
                 given.url, "smollm2", timeout=300, concurrency=1, kind="llama.cpp" if top == LISTED else "other", top=top
             )
             Counted.asked, start = 0, time.perf_counter()
-            (found,) = served_distribution(server, [text], tokenizer=loaded.tokenizer, **FEW)
-            line[f"{top}"] = {"not_searched": found.not_searched, "requests": Counted.asked, "s": time.perf_counter() - start}
+            try:
+                left = served_distribution(server, [text], tokenizer=loaded.tokenizer, **FEW)[0].not_searched
+            except NoNumberError:
+                left = None
+            line[f"{top}"] = {"not_searched": left, "requests": Counted.asked, "s": time.perf_counter() - start}
         own = distribution(loaded.model, loaded.tokenizer([text], return_tensors="pt"), loaded.tokenizer, **ONE_DIGIT)[0]
         (found,) = served_distribution(server, [text], tokenizer=loaded.tokenizer, **ONE_DIGIT)
         line["variation"] = variation(own, found)
