@@ -26,8 +26,7 @@ class _Seed(ISpawnableSeedSequence):
         return self._sequence.spawn(n_children)
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
-        kind = np.dtype(dtype).newbyteorder("<")
-        return np.frombuffer(blake2b(repr(self._entropy).encode(), digest_size=n_words * kind.itemsize).digest(), kind)
+        return np.frombuffer(blake2b(repr(self._entropy).encode(), digest_size=32).digest(), "<u8")  # what PCG64 asks for
 
 
 def generator(*entropy: int) -> np.random.Generator:
@@ -35,6 +34,7 @@ def generator(*entropy: int) -> np.random.Generator:
 
     Examples:
         >>> [round(generator(7, 0, row).random(), 3) for row in (5, 6, 5)]
+        [0.993, 0.165, 0.993]
     """
     seed: Any = _Seed(entropy)  # NumPy takes any ISeedSequence; its types say SeedSequence
     return np.random.Generator(np.random.PCG64(seed))

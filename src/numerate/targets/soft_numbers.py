@@ -18,6 +18,7 @@ from numerate.formats.patterns import NUMBER, Span, find_spans
 from numerate.labels import IGNORE_INDEX
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft, Number, ReadDraft
+from numerate.targets.token_trie import TokenTrie
 from numerate.targets.tokenised_rows import COLUMNS, TokenColumn, as_ids, documents, rebuilt, rebuilt_labels, trained_tokens
 from numerate.targets.windows import Encoder, Window, trim
 
@@ -118,8 +119,9 @@ class SoftNumbers:
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
         self._rows: dict[bytes, tuple[bytes, list[Number]]] = {}  # what is trained, and the numbers, of rows drawn before
         columns = ("labels",) if sequence == "labels" else COLUMNS
-        more = self.column, spans if where == "marked" else None
-        self._columns = (*columns, *(name for name in more if name is not None))  # all that is read of a row
+        given = self.column, spans if where == "marked" else None
+        self._own_columns = [name for name in given if name is not None]
+        self._columns = (*columns, *self._own_columns)  # all that is read of a row
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
 
@@ -150,9 +152,8 @@ class SoftNumbers:
             out = rebuilt_labels(row, draft.ids, draft.sources)
         else:
             out = rebuilt(row, draft.ids, draft.sources, draft.trained)
-        for read in (self.column, self.spans if self.where == "marked" else None):
-            if read is not None:
-                out.pop(read, None)
+        for read in self._own_columns:
+            out.pop(read, None)
         if path != "jitter":
             out |= draft.entries()
         if self.mask:
@@ -201,10 +202,10 @@ class SoftNumbers:
         tries = [self._encoder.trie(number.context) for number in numbers if isinstance(number, Window)]
         if None in tries:  # dropped since
             return None
-        draft, paths = Draft(as_ids(row, self.sequence), trained), (trie.draw(rng) for trie in tries if trie is not None)
+        draft, left = Draft(as_ids(row, self.sequence), trained), iter(tries)
         for number in numbers:
             if isinstance(number, Window):
-                draft.replace(number, next(paths))
+                draft.replace(number, cast(TokenTrie, next(left)).draw(rng))
             else:
                 draft.keep(number)
         self.seen += len(numbers)

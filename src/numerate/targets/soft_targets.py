@@ -150,17 +150,19 @@ def soft_fields(
     place, token_ids, p = (
         np.concatenate(column, dtype=kind, casting="unsafe") for column, kind in zip(columns, kinds, strict=True)
     )  # [S] each
-    line, moved = np.repeat(np.array(places).T, counts, axis=1)  # [S] each
+    line, moved = (np.array(given).repeat(counts) for given in zip(*places, strict=True))  # [S] each
     place += moved
     kept = (place >= 0) & (place < shape[1])
     if labels is not None:
-        kept[kept] = labels.numpy(force=True)[line[kept], place[kept]] != IGNORE_INDEX
-    sizes = np.bincount(line[kept], minlength=shape[0])  # [B]
+        kept &= labels.numpy(force=True).take(line * shape[1] + place, mode="clip") != IGNORE_INDEX
+    if not kept.all():
+        line, place, token_ids, p = line[kept], place[kept], token_ids[kept], p[kept]
+    sizes = np.bincount(line, minlength=shape[0])  # [B]
     real = np.arange(max(1, sizes.max())) < sizes[:, None]  # [B, E]
     batch = {}
     for name, values, fill in zip(SOFT_FIELDS, (place, token_ids, p), (-1, 0, 0), strict=True):
         table = np.full(real.shape, fill, dtype=values.dtype)
-        table[real] = values[kept]
+        table[real] = values
         batch[name] = torch.from_numpy(table)
     return batch
 

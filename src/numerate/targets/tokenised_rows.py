@@ -27,8 +27,8 @@ def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
     value = row.get(name)
     if value is None:
         raise ValueError(f"the row has no {name!r}, only {', '.join(map(repr, row))}: expected tokenised rows.")
-    listed: list[int] = value if type(value) is list else value.tolist() if hasattr(value, "tolist") else [*value]
-    if listed and type(listed[0]) is not int and isinstance(listed[0], list | tuple):
+    listed = value if type(value) is list else value.tolist() if hasattr(value, "tolist") else [*value]
+    if listed and isinstance(listed[0], (list, tuple)):  # noqa: UP038  # a union takes longer
         raise ValueError(f"{name}={listed!r:.80} has more than one dimension: expected one row, a list of numbers.")
     return listed
 
@@ -95,9 +95,10 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
             labels = [token_id if is_trained else IGNORE_INDEX for token_id, is_trained in zip(ids, kept, strict=True)]
         out["labels"] = _like(row["labels"], labels)
     _follow(out, sources, length, (name for name in row if name not in ("input_ids", "labels", "position_ids")))
-    packed = [name for name in ("position_ids", "seq_lengths") if row.get(name) is not None]
-    docs = documents(row, length) if packed else []
-    if "position_ids" in packed:
+    if row.get("position_ids") is None and row.get("seq_lengths") is None:
+        return out
+    docs = documents(row, length)
+    if row.get("position_ids") is not None:
         positions, new = as_ids(row, "position_ids"), []
         old_start = {number: place for place, number in reversed([*enumerate(docs)])}
         new_start: dict[int, int] = {}
@@ -105,7 +106,7 @@ def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained:
             start = new_start.setdefault(docs[source], place)
             new.append(positions[source] + (place - start) - (source - old_start[docs[source]]))
         out["position_ids"] = _like(row["position_ids"], new)
-    if "seq_lengths" in packed:
+    if row.get("seq_lengths") is not None:
         counts = np.bincount([docs[source] for source in sources], minlength=len(as_ids(row, "seq_lengths")))
         out["seq_lengths"] = _like(row["seq_lengths"], counts.tolist())
     return out
