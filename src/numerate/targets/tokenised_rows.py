@@ -28,7 +28,7 @@ def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
     if value is None:
         raise ValueError(f"the row has no {name!r}, only {', '.join(map(repr, row))}: expected tokenised rows.")
     listed = value if type(value) is list else value.tolist() if hasattr(value, "tolist") else [*value]
-    if listed and isinstance(listed[0], (list, tuple)):  # noqa: UP038  # a union takes longer
+    if listed and isinstance(listed[0], (list, tuple)):  # a union takes longer
         raise ValueError(f"{name}={listed!r:.80} has more than one dimension: expected one row, a list of numbers.")
     return listed
 
