@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -66,6 +67,11 @@ def conditionals(path: Sequence[int], answers: Sequence[Sequence[int]], masses: 
             options[ids[place]] = options.get(ids[place], 0.0) + p / total
         found.append(options)
     return found
+
+
+def listed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without arrays, which == does not compare as a whole."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
 
 def row_targets(row: dict[str, Any]) -> dict[int, dict[int, float]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.samples import every_pair, refused
 from tests.targets.small import KINDS as TOKENIZERS
-from tests.targets.small import conditionals, encoded, row_targets, tokenizer
+from tests.targets.small import conditionals, encoded, listed, row_targets, tokenizer
 from tests.targets.test_soft_numbers import make_row, rng
 
 from numerate.formats import CLOCK, KINDS, NumberFormat
@@ -83,7 +83,7 @@ def test_a_width_of_0_leaves_rows_as_they_are(kind: str) -> None:
     format, tokens = formatted(kind), tokenizer("triples")
     row = make_row(tokens, "x", f" is {format.write('-12.5')}.")
     soft = SoftNumbers(tokens, Bell(width=0), format=format, mask=True)
-    out = soft(row, path="fixed")
+    out = listed(soft(row, path="fixed"))
     assert (out["input_ids"], out["soft_positions"], soft.left_hard) == (row["input_ids"], [], 0)
     inside = [token for token, weight in zip(out["input_ids"], out["position_weights"], strict=True) if weight]
     assert format.read(tokens.decode(inside).strip()) == "-12.5"

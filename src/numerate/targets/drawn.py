@@ -139,8 +139,8 @@ class DrawnDataset(EpochDataset):
         >>> for epoch in range(2):
         ...     data.set_epoch(epoch)
         ...     tokenizer.decode(data[0]["input_ids"])
-        'It costs 259 euros.'
-        'It costs 281 euros.'
+        'It costs 271 euros.'
+        'It costs 265 euros.'
     """
 
     def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: PathKind = "drawn") -> None:
@@ -171,7 +171,7 @@ class DrawnTransform:
         >>> table = table.add_column("index", list(range(len(table))))
         >>> draw = DrawnTransform(SoftNumbers(tokenizer, Bell(relative=0.1)))
         >>> tokenizer.decode(table.with_transform(draw)[0]["input_ids"])
-        'It costs 259 euros.'
+        'It costs 271 euros.'
     """
 
     def __init__(self, soft: Soft, *, seed: int = 0, path: PathKind = "drawn", index_column: str = "index") -> None:
