@@ -138,6 +138,11 @@ def every_pair(names: str, *axes: Iterable[Any], only: Callable[..., bool] = lam
     return pytest.mark.parametrize(names, [[*map(list.__getitem__, values, case)] for case in sorted(chosen)])
 
 
+def some_of_each(first: Iterable[Any], second: Iterable[Any], one_in: int = 3) -> list[tuple[Any, Any]]:
+    """Pairs of two lists, one in so many, in which each value of a list meets several of the other."""
+    return [(a, b) for i, a in enumerate(first) for j, b in enumerate(second) if (i + j) % one_in == 0]
+
+
 def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[str], call: Any) -> None:
     with pytest.raises(error) as caught:
         call()

@@ -13,6 +13,7 @@ import torch
 pytest.importorskip("trl")
 from datasets import Dataset
 from tests.decode.models import small_llama
+from tests.samples import some_of_each
 from tests.targets import small
 from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 from trl import SFTConfig, SFTTrainer
@@ -111,8 +112,7 @@ PROGRAMS: dict[str, tuple[Program, Callable[[], Dataset], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name"), some_of_each(KINDS, PROGRAMS))
 def test_what_is_trained_is_in_the_format(name: str, kind: str, tmp_path: Path) -> None:
     program, table, frame = PROGRAMS[name]
     rows = FormatRows.fit(table(), kind, prompts="all")

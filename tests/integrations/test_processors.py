@@ -13,6 +13,7 @@ from PIL import Image
 from tests.integrations.trainers.cases import SMALL, Collect, arguments, assert_same, build, gradients
 from tests.integrations.trainers.processors import FAMILIES, QUESTION, Collator, rows
 from tests.integrations.trainers.soft import parts_of
+from tests.samples import every_pair
 from torch import Tensor
 from transformers import Trainer
 
@@ -68,10 +69,12 @@ def last_number(text: str) -> str:
     return text[start:end]
 
 
-@pytest.mark.parametrize(("side", "whole"), [("right", False), ("left", False), ("right", True)])
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("asked", [{"soft": TARGET}, {"soft": TARGET, "numbers": "all"}, {"loss": "smmd", "numbers": "all"}])
-def test_a_batch_is_that_of_the_drawn_texts(asked, name, side, whole, tmp_path):
+ASKED = [{"soft": TARGET}, {"soft": TARGET, "numbers": "all"}, {"loss": "smmd", "numbers": "all"}]
+
+
+@every_pair("asked, name, place", ASKED, FAMILIES, [("right", False), ("left", False), ("right", True)])
+def test_a_batch_is_that_of_the_drawn_texts(asked, name, place, tmp_path):
+    side, whole = place
     collator, texts = collator_of(name, side=side, whole=whole), set()
     for batch in drawn_batches(collator, tmp_path, **asked):
         answers = answers_of(collator, batch)

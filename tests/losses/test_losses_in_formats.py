@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.samples import every_pair, refused
+from tests.samples import every_pair, refused, some_of_each
 from torch import Tensor
 
 import numerate as nm
@@ -295,8 +295,9 @@ def test_from_hidden_states(loss: str, kind: str) -> None:
 
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
-@pytest.mark.parametrize("kind", ["padded+reversed+spaced", "padded+grouped"])
-@pytest.mark.parametrize("loss", [*NUMBER_LEVEL, "digit_entropy"])
+@pytest.mark.parametrize(
+    ("kind", "loss"), some_of_each(["padded+reversed+spaced", "padded+grouped"], [*NUMBER_LEVEL, "digit_entropy"], 2)
+)
 def test_compiles_without_a_graph_break(loss: str, kind: str) -> None:
     objective, logits, labels, value, grad = of_objective(loss, kind)
     torch._dynamo.reset()

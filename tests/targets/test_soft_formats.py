@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.samples import every_pair, refused
+from tests.samples import refused
 from tests.targets.small import KINDS as TOKENIZERS
 from tests.targets.small import conditionals, encoded, listed, row_targets, tokenizer
 from tests.targets.test_soft_numbers import make_row, rng
@@ -38,7 +38,9 @@ LABELS: dict[str, Kind] = {
 }
 
 
-@every_pair("name, tokens, kind", LABELS, TOKENIZERS, KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", TOKENIZERS)
+@pytest.mark.parametrize("name", LABELS)
 def test_conditionals_are_those_of_enumeration(name: str, tokens: str, kind: str) -> None:
     case, format = LABELS[name], formatted(kind)
     soft = SoftNumbers(tokenizer(tokens), case.target, format=format, strict=True)

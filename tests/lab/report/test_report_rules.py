@@ -204,6 +204,26 @@ def test_explosions_are_told(said: Any, sizes: str, harm: str, seeds: int):
     assert "changes the median absolute error" in " ".join(found.sentences)
 
 
+@pytest.mark.parametrize(("sizes", "harm", "seeds"), CASES)
+def test_the_summary_is_short_and_at_one_with_the_rest(said: Any, sizes: str, harm: str, seeds: int):
+    found = said(sizes, harm, seeds)
+    (told,) = found.data["summaries"]
+    assert found.data["answer"] == told["sentence"]
+    assert len(told["sentence"]) <= 110
+    assert len(told["figures"]) <= 3
+    assert told["sentence"].replace(" %", "\u00a0%") in found.page
+    assert told["sentence"] in found.terminal
+    lost = {row["decision"] for row in found.data["levels"] if row["note"] == "most outputs held no number"}
+    assert told["verdict"] != "better" or told["after"]["change"] < 0
+    assert told["verdict"] != "better" or (told["after"]["label"], told["after"]["decision"]) not in {("soft", d) for d in lost}
+    if found.data["answers"][0]["verdict"] == "untested":
+        assert told["verdict"] == "untested"
+        assert not any(figure["better"] is not None for figure in told["figures"])
+    before = next(row for row in found.data["levels"] if (row["name"], row["decision"]) == ("ce", GREEDY))
+    key = {"absolute_error": "mae", "relative_error": "median_relative_error"}[told["measure"]]
+    assert told["before"]["value"] == pytest.approx(before[key])
+
+
 def test_the_records_are_of_every_kind(said: Any):
     """Otherwise the rules above say nothing. Those of every size, without harm, are enough."""
     cases = [said(*case).data for case in CASES if case[1:] == ("none", 5)]

@@ -17,7 +17,6 @@ from tests.lab.report.test_report import make_run as make_exact
 from tests.lab.report.test_report_levels import EXAMPLES, GOLDS, SPLIT, baselines, noisy, setup_of
 from tests.lab.report.test_report_page import in_browser, needs_chromium
 from tests.lab.report.test_report_recommended import GOOD, RECOMMENDED
-from tests.lab.report.test_report_rules import CASES, said  # noqa: F401  a fixture
 from tests.lab.report.test_report_sizes import sized
 
 from numerate.lab import stats
@@ -35,8 +34,6 @@ from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import found_levels
 from numerate.lab.report.recommended import check_recommendation
 from numerate.lab.report.summary import Summary, summarise
-
-LONGEST = 110  # characters of the sentence
 
 
 def summary_of(setup: Setup, kept: KeptBaselines | None = None) -> Summary:
@@ -227,27 +224,6 @@ class TestSentence:
         assert summary_of(setup).sentence == (
             "smmd beat cross-entropy on regression: closer on 25.0 points more rows than farther."
         )
-
-    @pytest.mark.parametrize(("sizes", "harm", "seeds"), CASES)
-    def test_is_short_and_at_one_with_the_rest(self, said: Any, sizes: str, harm: str, seeds: int):  # noqa: F811
-        found = said(sizes, harm, seeds)
-        (told,) = found.data["summaries"]
-        assert found.data["answer"] == told["sentence"]
-        assert len(told["sentence"]) <= LONGEST
-        assert len(told["figures"]) <= 3
-        assert told["sentence"].replace(" %", "\u00a0%") in found.page
-        assert told["sentence"] in found.terminal
-        lost = {row["decision"] for row in found.data["levels"] if row["note"] == "most outputs held no number"}
-        assert told["verdict"] != "better" or told["after"]["change"] < 0
-        assert told["verdict"] != "better" or (told["after"]["label"], told["after"]["decision"]) not in {
-            ("soft", d) for d in lost
-        }
-        if found.data["answers"][0]["verdict"] == "untested":
-            assert told["verdict"] == "untested"
-            assert not any(figure["better"] is not None for figure in told["figures"])
-        before = next(row for row in found.data["levels"] if (row["name"], row["decision"]) == ("ce", GREEDY))
-        key = {"absolute_error": "mae", "relative_error": "median_relative_error"}[told["measure"]]
-        assert told["before"]["value"] == pytest.approx(before[key])
 
 
 class TestFigures:

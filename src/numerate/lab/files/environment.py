@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache  # reading the metadata of nine packages takes as long as some steps of a small model
 def _version(package: str) -> str | None:
     try:
         return version(package)
