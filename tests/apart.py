@@ -40,7 +40,7 @@ def finish(process: ForkServerProcess) -> int:
 
 def wait_until(condition: Callable[[], object], process: ForkServerProcess | None = None) -> None:
     """Poll until a condition holds, while the process lives; the limit is for hangs alone."""
-    for _ in range(30_000):
+    for _ in range(60_000):
         if condition():
             return
         assert process is None or process.is_alive()
