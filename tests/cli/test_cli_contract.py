@@ -400,7 +400,7 @@ NEEDS_TORCH = {
 @pytest.mark.launch
 def test_bad_input_is_told_before_torch_is_imported(tmp_path):
     """Every bad call of these commands, in one process in which torch cannot be imported."""
-    calls = [(call, message) for call, message in BAD if call.startswith(CHECKED_AT_ONCE) and call not in NEEDS_TORCH]
+    calls = [(call, message) for call, message in BAD if call.startswith((*CHECKED_AT_ONCE, "report")) and call not in NEEDS_TORCH]
     filled = []
     for call, message in calls:
         places = bad_places(tmp_path, call)
@@ -611,6 +611,8 @@ def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
         done = run("eval", "a", "--out", out)
         assert done.exit_code == 1
         assert f"{out} holds other predictions, which would be lost" in done.stderr
+    (tmp_path / "file").write_text("")
+    assert "file cannot be written to (File exists)" in run("eval", "a", "--out", "file").stderr
     assert (tmp_path / "a" / "predictions.jsonl").read_text() == before
 
 

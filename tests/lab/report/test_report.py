@@ -618,6 +618,8 @@ class TestPage:
         assert again == tmp_path / "new" / "name.html"
         assert again.read_bytes() == page.read_bytes()
         assert sorted(path.name for path in again.parent.iterdir()) == ["name.csv", "name.html", "name.json"]
+        with pytest.raises(OSError, match="name.csv cannot be written to"):
+            write_report(run, again.with_suffix(".csv"))
 
     @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
     def test_opens_in_a_browser_without_complaints(self, page: Path, tmp_path: Path):

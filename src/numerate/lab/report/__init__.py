@@ -32,19 +32,21 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
         import scipy  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"a report needs {error.name}: run pip install 'numerate[report]'.") from error
-    from numerate.lab.files.records import write_json, write_text
-    from numerate.lab.report.analysis import setups
-    from numerate.lab.report.chapters import across, chapters
-    from numerate.lab.report.data import to_data, to_decisions, to_table
-    from numerate.lab.report.page import to_html
+    from numerate.lab.files.records import check_writable, write_json, write_text
     from numerate.lab.report.records import read_run
-    from numerate.lab.report.tables import to_csv
 
     experiment = read_run(run_directory)
-    contents = chapters(experiment, setups(experiment))
     page = Path(run_directory if out is None else out)
     if page.suffix != ".html":
         page = page / "report.html"
+    check_writable(page.parent)
+    from numerate.lab.report.analysis import setups  # these load torch
+    from numerate.lab.report.chapters import across, chapters
+    from numerate.lab.report.data import to_data, to_decisions, to_table
+    from numerate.lab.report.page import to_html
+    from numerate.lab.report.tables import to_csv
+
+    contents = chapters(experiment, setups(experiment))
     figures = across(experiment, contents)
     data, table, html = to_data(experiment, contents, figures), to_csv(to_table(contents)), to_html(experiment, contents, figures)
     write_json(page.with_suffix(".json"), data)

@@ -12,7 +12,16 @@ from numerate.lab.data.settings import make_task
 from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import RESULT, check_folder, jsonable, naming_full_disk, recover_jsonl, write_json, write_jsonl
+from numerate.lab.files.records import (
+    RESULT,
+    check_folder,
+    check_writable,
+    jsonable,
+    naming_full_disk,
+    recover_jsonl,
+    write_json,
+    write_jsonl,
+)
 from numerate.lab.models.names import NAMED, member_folder, member_name
 from numerate.lab.models.questions import ASKED
 from numerate.lab.models.settings import PLAIN
@@ -37,6 +46,7 @@ def evaluate(
     config, out = plan_evaluation(folder, settings, out)
     task = make_task(config)
     check_decisions(config.decide, task, config.samples)
+    check_writable(out)
     from numerate.lab.training.finish import evaluated  # loads torch, after what could be wrong with the settings
 
     part = out / f".predictions.{config.hash}.part"
