@@ -16,7 +16,7 @@ def test_rows_and_speeds(kind: str):
     soft = SoftNumbers(tokens, Bell(relative=0.05), where=where, strict=True)
     for row in make(tokens, 3):
         assert len(soft.numbers(row)) == {"table": 1, "text": 8}[kind]
-        assert soft(row, path="fixed")["soft_positions"]
+        assert len(soft(row, path="fixed")["soft_positions"])
     speed = row_speed("digits", tokens, kind, count=3, epochs=1)
     assert speed.name == f"digits, {kind}"
     assert min(speed.first, speed.later, speed.plain) > 0
