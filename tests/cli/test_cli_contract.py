@@ -400,7 +400,9 @@ NEEDS_TORCH = {
 @pytest.mark.launch
 def test_bad_input_is_told_before_torch_is_imported(tmp_path):
     """Every bad call of these commands, in one process in which torch cannot be imported."""
-    calls = [(call, message) for call, message in BAD if call.startswith((*CHECKED_AT_ONCE, "report")) and call not in NEEDS_TORCH]
+    calls = [
+        (call, message) for call, message in BAD if call.startswith((*CHECKED_AT_ONCE, "report")) and call not in NEEDS_TORCH
+    ]
     filled = []
     for call, message in calls:
         places = bad_places(tmp_path, call)

@@ -109,3 +109,12 @@ def test_plan_training_and_prediction_say_so_and_cut_alike(tmp_path):
         found = predict(tmp_path / model, data, tmp_path / f"{len(model)}.csv", calibrate="none", limit=6)
         assert not found.problems
         assert any(note == "Long texts are cut in 2 rows, such as row 1, as in training." for note in found.notes)
+
+
+def test_a_text_of_megabytes_is_never_split_into_tokens_as_a_whole(monkeypatch):
+    encoder, seen = load_encoder("tiny").limit(LENGTH), list[int]()
+    tokens = encoder.tokens
+    monkeypatch.setattr(encoder, "tokens", lambda texts: seen.append(max(map(len, texts))) or tokens(texts))
+    question = Question.of([("a: ", "x" * 5_000_000)], ". b?")
+    assert encoder.count_tokens(encoder.fitted(question)) == 68
+    assert max(seen) < 10_000

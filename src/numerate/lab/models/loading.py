@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 PIXELS = "pixels"
 """Field of a row of tiny-vlm: ``[1, 3, 112, 112]``, one byte each, of which :func:`scaled` makes ``pixel_values``."""
 
+_WIDEST = 64  # characters of a token, with room to spare
 _MOST_TEXTS = 65_536  # texts whose tokens are remembered
 
 
@@ -132,7 +133,8 @@ class PromptEncoder:
         around = len(self.tokens_of(self.prompt("")))
         if around + len(question.encode(errors="replace")) <= self.most:  # a token has at least one byte
             return question
-        text, longest = str(question), question.longest
+        longest = min(question.longest, _WIDEST * self.most)  # so that no more of a text of megabytes is split into tokens
+        text = question.shortened(longest)
         while (count := self.count_tokens(text)) > self.most and longest > LEAST:
             excess = (count - self.most) / len(question.texts)
             longest = max(LEAST, min(longest - 1, int(longest - excess * len(text) / count)))
