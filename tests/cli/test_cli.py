@@ -150,7 +150,7 @@ class TestTask:
         assert "line 52: the answer 'cheap' contains no number." in " ".join(broken.output.split())
         done = run(*command, "--skip-bad")
         assert done.exit_code == 0, done.output
-        assert "Skipped 1 rows" in done.output
+        assert "Skipped 1 row " in done.output
         assert "price?" in done.output
 
 

@@ -47,12 +47,14 @@ def task(
     from rich.table import Table
     from rich.text import Text
 
+    from numerate.lab.wording.text import counted
+
     console = Console(highlight=False, quiet=as_json)
     named = {"target": target, "columns": column_names(columns), "without": column_names(without)}
     named |= {"encoding": encoding, "sheet": sheet}
     selected = make_task(name, setting or [], data, skip_bad, {name: value for name, value in named.items() if value is not None})
     if selected.skipped:
-        first = f"Skipped {len(selected.skipped):,} rows that could not be read; the first: {selected.skipped[0]}"
+        first = f"Skipped {counted(len(selected.skipped), 'row')} that could not be read; the first: {selected.skipped[0]}"
         console.print(Text(first), style="yellow")
     for note in selected.notes:
         console.print(Text(note), style="yellow")

@@ -323,7 +323,7 @@ def test_rows_that_are_not_written_are_said(table, tmp_path):
     result = write(str(data), "generic", tmp_path / "out", skip_bad=True, train_examples=20)
     assert result.rows == EPOCHS * 20
     skipped, capped = result.notes
-    assert skipped.startswith("Skipped 1 rows that could not be read; the first:")
+    assert skipped.startswith("Skipped 1 row that could not be read; the first:")
     all_rows = int(capped.rpartition("=")[2].split()[0])
     assert capped.startswith(f"Wrote 20 of {all_rows} training rows")
     again = write(str(data), "generic", tmp_path / "out", skip_bad=True, train_examples=all_rows, overwrite=True)

@@ -41,6 +41,7 @@ from numerate.lab.training.checking import run_format
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.prepare import check_run
 from numerate.lab.training.stacked import stackable
+from numerate.lab.wording.text import counted
 
 TRIALS = "trials"
 
@@ -289,5 +290,5 @@ def _result(path: Path, tasks: Sequence[Task], said: Sequence[str] = ()) -> Comp
         table.append(row | {"difference": score["difference"], "p": score["p_holm"]})
     notes = [note for task in tasks for note in task.notes]
     if skipped := sum(len(task.skipped) for task in tasks):
-        notes.insert(0, f"Skipped {skipped:,} rows of the data, which have no answer or could not be read.")
+        notes.insert(0, f"Skipped {counted(skipped, 'row')} of the data without an answer or that could not be read.")
     return ComparisonResult(path, answer, table, data, list(dict.fromkeys([*said, *notes])))

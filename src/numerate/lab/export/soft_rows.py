@@ -16,6 +16,7 @@ from numerate.lab.models.settings import ModelSettings
 from numerate.lab.prediction.train import run_settings
 from numerate.lab.training.checking import checked_task, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, checked
+from numerate.lab.wording.text import counted
 
 _READ = {*DataSettings.model_fields, *ModelSettings.model_fields, "loss", "soft", "data"}
 _SHOWN = 50  # rows between two calls of progress
@@ -106,7 +107,7 @@ def export_soft(
         part.unlink(missing_ok=True)
     notes = [*task.notes, cut_note(encoder, {"training": [example.prompt for example in examples]})]
     if task.skipped:
-        notes.append(f"Skipped {len(task.skipped):,} rows that could not be read; the first: {task.skipped[0]}")
+        notes.append(f"Skipped {counted(len(task.skipped), 'row')} that could not be read; the first: {task.skipped[0]}")
     if len(examples) < (there := task.count("train") or 0):
         notes.append(f"Wrote {len(examples):,} of {there:,} training rows: --set train_examples={there} writes all.")
     return Exported(out, total, *sizes, config.seed, len(examples) - len(fitting), [*filter(None, notes)])

@@ -26,6 +26,7 @@ from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
 from numerate.lab.data.task_format import TaskFormat
+from numerate.lab.wording.text import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -218,7 +219,11 @@ class Table:
         if not answers:
             raise BadData("has no rows", "Expected at least one row to predict.", path)
         notes = (
-            [f"Skipped {len(reader.skipped)} rows that cannot be read, such as: {reader.skipped[0]}"] if reader.skipped else []
+            [f"Skipped {counted(len(reader.skipped), 'row')} that cannot be read, such as: {reader.skipped[0]}"]
+            if reader.skipped
+            else []
+            if reader.skipped
+            else []
         )
         notes += reader.notes
         known: list[Fraction | None] = []
