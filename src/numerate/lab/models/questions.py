@@ -218,13 +218,8 @@ class Table:
             answers.append(answer)
         if not answers:
             raise BadData("has no rows", "Expected at least one row to predict.", path)
-        notes = (
-            [f"Skipped {counted(len(reader.skipped), 'row')} that cannot be read, such as: {reader.skipped[0]}"]
-            if reader.skipped
-            else []
-            if reader.skipped
-            else []
-        )
+        left_out = counted(len(reader.skipped), "row")
+        notes = [f"Skipped {left_out} that cannot be read, such as: {reader.skipped[0]}"] if reader.skipped else []
         notes += reader.notes
         known: list[Fraction | None] = []
         try:
