@@ -131,7 +131,7 @@ def taught(
         batches=config.steps,
         seed=config.seed,
         max_length=config.max_length,
-        soft=SoftAnswers(tries, "drawn", config.seed),
+        soft=SoftAnswers(tries, "drawn", config.seed).row,
     )
     return rows
 

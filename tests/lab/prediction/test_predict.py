@@ -473,7 +473,7 @@ def test_rows_that_cannot_be_read(model, tmp_path):
         predict(model, data, tmp_path / "out.csv")
     result = predict(model, data, tmp_path / "out.csv", skip_bad=True)
     assert [row["area"] for row in read(result.path)] == ["30", "32"]
-    assert "Skipped 1 row that cannot be read" in result.notes[0]
+    assert "Skipped rows that cannot be read: 1; the first: " in result.notes[0]
 
 
 def test_many_problems_are_counted_together(tmp_path):

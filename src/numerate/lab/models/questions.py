@@ -26,7 +26,6 @@ from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
 from numerate.lab.data.task_format import TaskFormat
-from numerate.lab.wording.text import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -218,8 +217,8 @@ class Table:
             answers.append(answer)
         if not answers:
             raise BadData("has no rows", "Expected at least one row to predict.", path)
-        left_out = counted(len(reader.skipped), "row")
-        notes = [f"Skipped {left_out} that cannot be read, such as: {reader.skipped[0]}"] if reader.skipped else []
+        skipped = reader.skipped
+        notes = [f"Skipped rows that cannot be read: {len(skipped):,}; the first: {skipped[0]}"] if skipped else []
         notes += reader.notes
         known: list[Fraction | None] = []
         try:
