@@ -401,7 +401,9 @@ NEEDS_TORCH = {
 def test_bad_input_is_told_before_torch_is_imported(tmp_path):
     """Every bad call of these commands, in one process in which torch cannot be imported."""
     calls = [
-        (call, message) for call, message in BAD if call.startswith((*CHECKED_AT_ONCE, "report")) and call not in NEEDS_TORCH
+        (call, message)
+        for call, message in BAD
+        if call.startswith((*CHECKED_AT_ONCE, "report", "serve")) and call not in NEEDS_TORCH
     ]
     filled = []
     for call, message in calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -51,13 +52,9 @@ def serve(
     timeout: Annotated[float, _limits("SECONDS", "Time for an answer; then the status is 504.", min=0.001)] = 300,
 ) -> None:
     """Serve a model in OpenAI's format: the decided number as text, its distribution and interval on request."""
-    try:
-        import pydantic  # noqa: F401
-        import starlette  # noqa: F401
-        import transformers  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ModuleNotFoundError(f"a server needs {error.name}: run pip install 'numerate[lab,playground]'.") from error
+    for package in ("pydantic", "starlette", "transformers", "uvicorn"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"a server needs {package}: run pip install 'numerate[lab,playground]'.")
     if url is None:
         check_without_url({"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable})
     if url is not None and calibrate not in ("auto", "none"):
