@@ -188,7 +188,11 @@ def test_configuration_files(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("task: arithmetic\nloss: smmd\nsteps: 3\n")
     assert checked(RunConfig, read_yaml(path)).loss == "smmd"
-    for text, message in (("- a\n", "holds a list: expected settings"), ("a: [", "is not valid YAML")):
+    for text, message in (
+        ("", "is empty: expected settings"),
+        ("- a\n", "holds a list: expected settings"),
+        ("a: [", "is not valid YAML"),
+    ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_yaml(path)

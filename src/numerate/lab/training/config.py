@@ -352,7 +352,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} holds a {type(values).__name__}: expected settings, such as `task: arithmetic`.")
+        what = "is empty" if values is None else f"holds a {type(values).__name__}"
+        raise ValueError(f"{path} {what}: expected settings, such as `task: arithmetic`.")
     seen, waiting = 0, [values]
     while waiting:
         part = waiting.pop()
