@@ -29,7 +29,7 @@ from numerate.answers.extract import (
     region,
     whole_text,
 )
-from numerate.answers.numerals import MAX_DIGITS, as_fraction, last_number, number, percent, rational
+from numerate.answers.numerals import MAX_DIGITS, DecimalMark, as_fraction, last_number, number, percent, rational
 
 # Text that is mostly what numbers, times and boxes are made of.
 NUMERIC = st.text(alphabet="0123456789.,-+/eE:_ ()[]{}%$×^\\\n−１٣½\u200f\u2009x")
@@ -136,6 +136,11 @@ def test_whole_numbers_are_read_back(number: int, frame: str) -> None:
 )
 def test_decimals_are_read_back(number: Decimal) -> None:
     assert last_number(f"It is {number}.") == Fraction(number)
+
+
+@given(st.from_regex(r"\s?[-+]?[0-9]{1,12}(\.[0-9]{1,6})?\s?", fullmatch=True), st.sampled_from([".", ","]))
+def test_a_number_alone_is_that_at_the_end_of_a_text(text: str, decimal: DecimalMark) -> None:
+    assert last_number(text, decimal=decimal) == last_number(f"So it is {text}", decimal=decimal)
 
 
 @given(st.fractions())

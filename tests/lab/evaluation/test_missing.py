@@ -1,8 +1,12 @@
 """An answer without a number: infinite where it is recorded, the median of the training labels where errors are averaged."""
 
 import json
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from numerate.lab.comparison.cells import validation_score
 from numerate.lab.data import TASKS, Example, Examples
@@ -25,6 +29,16 @@ def test_the_middle_label_is_written_as_it_is():
     assert middle_label(task, examples("4", "1", "2", "3")) == "2"
     assert middle_label(task, examples("none")) is None
     assert middle_label(TASKS["clock"](), examples("12:30")) is None
+
+
+NEAR = ["0.1", "0.10", f"0.1{'0' * 30}1", "1e400", "-1e400"]  # equal as floats, or no floats
+
+
+@given(st.lists(st.decimals(allow_nan=False, allow_infinity=False) | st.sampled_from(NEAR)))
+def test_the_middle_label_is_that_of_exact_numbers(labels):
+    written = [f"{Decimal(label):f}" for label in labels]
+    in_order = sorted(written, key=lambda text: (Fraction(text), text))
+    assert middle_label(TASKS["regression"](), examples(*written)) == (in_order[(len(written) - 1) // 2] if written else None)
 
 
 def test_only_infinite_measures_are_filled():
@@ -59,6 +73,15 @@ def test_trials_are_chosen_by_means_that_are_finite(silent, tmp_path):
     middle = float(result["label_median"])
     expected = [abs(float(record["gold"]) - middle) for record in golds]
     assert validation_score(tmp_path, config) == pytest.approx(-sum(expected) / len(expected))
+
+
+def test_a_validation_scores_the_constant_only_for_answers_without_a_number(monkeypatch):
+    task, scored = TASKS["regression"](), []
+    score = type(task).score
+    monkeypatch.setattr(type(task), "score", lambda self, row, output: scored.append(output) or score(self, row, output))
+    monkeypatch.setattr("numerate.lab.training.validation.greedy_answers", lambda *_, **__: [["7", "none", "12"]])
+    Validation(load_model("tiny"), task, [examples("7", "12", "9")], ["10"], 1, True, "absolute_error").after(1)
+    assert sorted(scored) == ["10", "12", "7", "none"]
 
 
 def test_the_best_weights_are_chosen_by_means_that_are_finite(silent):

@@ -6,6 +6,7 @@ chosen by the mean of the metric ``choose_by``, or else by the task's headline m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,7 +87,8 @@ class Validation:
     def _filled(self, run: int, examples: Examples, scores: Sequence[Mapping[str, float]]) -> Iterator[dict[str, float | None]]:
         fallback = self.fallbacks[run]
         for example, row in zip(examples, scores, strict=True):
-            other = None if fallback is None else self.task.score(example, fallback)
+            missing = math.inf in row.values()  # most answers are numbers
+            other = self.task.score(example, fallback) if missing and fallback is not None else None
             yield with_fallback({FALLBACK: other}, row)
 
     def _keep(self, run: int) -> None:
