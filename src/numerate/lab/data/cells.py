@@ -289,10 +289,11 @@ def rewriting_notes(
 
 def absolute_note(name: str, numbers: Sequence[Fraction]) -> str:
     """Return a message if many answers are 0 or of either sign, so that a relative error says little; else an empty one."""
-    zeros, judge = sum(number == 0 for number in numbers), "the absolute error is the main metric."
+    zeros, judge = sum(not number for number in numbers), "the absolute error is the main metric."
     if zeros and zeros >= _MANY_ZEROS * len(numbers):
         return f"{name}: {zeros:,} of {len(numbers):,} answers are 0, which have no relative error: {judge}"
-    positive, negative = (sum(sign * number > 0 for number in numbers) for sign in (1, -1))
+    positive = sum(number.numerator > 0 for number in numbers)
+    negative = len(numbers) - positive - zeros
     if min(positive, negative) <= _FEW_OF_A_SIGN * len(numbers):
         return ""
     return f"{name}: {negative:,} answers are below 0 and {positive:,} above, where a relative error says little: {judge}"

@@ -239,12 +239,12 @@ class Regression(Task):
         for unread, row, number in answered:
             by_hash: Split = "interpolate" if content_hash(self.content(row)) in tested else "train"
             rows[unread.split or by_hash].append((row, number))
-        largest = sorted((abs(number) for _, number in rows["train"] + rows["interpolate"]), reverse=True)
-        cut = int(len(largest) * self.extrapolate)
-        if cut:
+        count = sum(len(rows[split]) for split in _NEAR)
+        if cut := int(count * self.extrapolate):
+            least = sorted((abs(number) for split in _NEAR for _, number in rows[split]), reverse=True)[cut - 1]
             for split in _NEAR:
-                rows["extrapolate"] += [pair for pair in rows[split] if abs(pair[1]) >= largest[cut - 1]]
-                rows[split] = [pair for pair in rows[split] if abs(pair[1]) < largest[cut - 1]]
+                rows["extrapolate"] += [pair for pair in rows[split] if abs(pair[1]) >= least]
+                rows[split] = [pair for pair in rows[split] if abs(pair[1]) < least]
         return {split: [row for row, _ in pairs] for split, pairs in rows.items()}
 
     def _choose_columns(self, rows: Sequence[Mapping[str, Any]], reader: RowReader, path: Path) -> None:
