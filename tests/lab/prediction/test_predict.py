@@ -392,6 +392,20 @@ def test_other_predictions_are_not_touched(model, new, tmp_path):
         predict(model, new, tmp_path / "out.xlsx")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"format": "spaced"}, r"format is \{'kind': 'spaced'.*\} there and None here"),
+        ({"encoding": "latin-1"}, "encoding is 'latin-1' there and None here"),
+    ],
+)
+def test_settings_that_are_left_out_are_other_settings(new, tmp_path, settings, message):
+    out = predict("tiny", new, tmp_path / "out.csv", target="rent", width=2, limit=2, **settings).path
+    with pytest.raises(ValueError, match=f"other settings .{message}"):
+        predict("tiny", new, out, target="rent", width=2)
+    assert predict("tiny", new, out, target="rent", width=2, limit=3, **settings).new_rows == 1
+
+
 def test_weights_that_changed(model, new, tmp_path):
     copied = tmp_path / "run"
     os.system(f"cp -rp {model} {copied}")

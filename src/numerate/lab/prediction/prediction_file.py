@@ -103,9 +103,9 @@ class PredictionFile:
             there, rows, size, problems = (saved[name] for name in ("settings", "rows", "bytes", "problems"))
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{self.record} cannot be read: {ways}.") from None
-        changed = {name: value for name, value in settings.items() if there.get(name) != value}
+        changed = [name for name in {**settings, **there} if there.get(name) != settings.get(name)]
         if changed:
-            listed = ", ".join(f"{name} is {there.get(name)!r} there and {value!r} here" for name, value in changed.items())
+            listed = ", ".join(f"{name} is {there.get(name)!r} there and {settings.get(name)!r} here" for name in changed)
             raise ValueError(f"{self.path} holds predictions with other settings ({listed}): {ways}.")
         content = self.path if self.path.exists() else self.part
         found = content.stat().st_size if content.exists() else 0
