@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serve.serving import Ready, listened, train
+from tests.serve.serving import QUICK, Ready, listened, train
 
 from numerate.lab.prediction.predict import predict
+from numerate.lab.training.config import RunConfig, checked
+from numerate.lab.training.run import run
 from numerate.serve.local_model import local_model
 from numerate.serve.server import Limits, NumberApi
 
@@ -63,6 +65,20 @@ def test_members(rows, tmp_path):
     assert written(there.path) == written(here.path)
     assert {"disagreement", "unusual"} <= written(there.path)[0].keys()
     assert there.unusual == here.unusual
+
+
+def test_long_texts_are_cut_as_in_the_training(tmp_path):
+    texts = [{"area": 20 + i % 50, "text": "river house " * (1 + i % 5), "rent": 30 + i % 7} for i in range(60)]
+    data, long = tmp_path / "flats.jsonl", tmp_path / "long.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in texts))
+    long.write_text("".join(f"{json.dumps({'area': area, 'text': 'house river ' * 40})}\n" for area in range(20, 24)))
+    settings = {**QUICK, "data": str(data), "task_settings": {"target": "rent"}, "max_length": 128}
+    run(checked(RunConfig, settings), folder := tmp_path / "run")
+    here = predict(folder, long, tmp_path / "here.jsonl", calibrate="none")
+    with listened(NumberApi(local_model(folder, calibrate="none"), Limits())) as url:
+        there = predict("run", long, tmp_path / "there.jsonl", calibrate="none", url=url)
+    assert here.notes == ["Long texts are cut in 4 rows, such as row 1, as in training."]
+    assert written(there.path) == written(here.path)
 
 
 def test_a_prompt_template(tmp_path, rows):

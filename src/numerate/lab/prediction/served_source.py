@@ -21,6 +21,7 @@ from numerate.decode.members import NoNumberError
 from numerate.decode.server import CompletionServer
 from numerate.distribution import NumberDistribution
 from numerate.distribution.shares import SHARES
+from numerate.lab.data.columns import shown_value
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.models.questions import ANY_PROMPT, Questions
@@ -52,6 +53,11 @@ class ServedSource(Source):
     def calibration(self) -> Mapping[str, Any] | None:
         """How the server calibrates intervals; None if it does not."""
         return None if self.card is None else self.card.get("calibration")
+
+    @property
+    def words_rows(self) -> bool:
+        """Whether the server words questions about rows itself, in the words of ``questions``."""
+        return self.card is not None and self.card["questions"]["target"] is not None
 
     def answering(self, decide: str, interval: Interval, width: int | None, batch_size: int) -> Deciding:
         """Return the model, ready to be asked."""
@@ -119,6 +125,7 @@ class AskedText(NamedTuple):
 
     text: str
     seed: int
+    cells: Mapping[str, str] = {}  # of a row that the server words; none: the text is asked
 
 
 @dataclass
@@ -187,8 +194,9 @@ class ReturnedAnswering(ServedAnswering):
     """A model of ``numerate serve``, which returns distributions."""
 
     def asked(self, row: Row, seed: int) -> AskedText:
-        """Return the question, which the server words for its model, and the seed of a request."""
-        return AskedText(row.prompt, seed)
+        """Return the question and the seed of a request, and the cells if the server words it: it cuts long ones."""
+        cells = row.cells if self.source.words_rows else {}
+        return AskedText(row.prompt, seed, {name: shown_value(cell) for name, cell in cells.items()})
 
     def found(self, asked: Sequence[AskedText], **options: Any) -> list[Searched]:
         """Send a request for each text, several at a time; the server asks its model about them together."""
@@ -197,10 +205,9 @@ class ReturnedAnswering(ServedAnswering):
     def _returned(self, asked: AskedText, stop: threading.Event) -> Searched:
         server = self.source.server
         url = f"{server.base_url.rstrip('/')}/completions"
+        question = {"row": asked.cells} if asked.cells else {"prompt": asked.text}
         try:
-            answer = server.request(
-                url, {"model": server.model, "prompt": asked.text, "seed": asked.seed, "numerate": True}, stop
-            )
+            answer = server.request(url, {"model": server.model, **question, "seed": asked.seed, "numerate": True}, stop)
         except RejectedError as error:
             if not error.of_this_request:
                 raise
@@ -245,7 +252,7 @@ class SearchedAnswering(ServedAnswering):
 
         if not asked:
             return []
-        source, texts, seeds = self.source, [text for text, _ in asked], [seed for _, seed in asked]
+        source, texts, seeds = self.source, [one.text for one in asked], [one.seed for one in asked]
         how = {"tokenizer": source.tokenizer, "grammar": self._grammar, "width": self.width, **options}
         try:
             return [*map(Searched, served_distribution(source.server, texts, seed=seeds, **how))]
