@@ -89,6 +89,19 @@ def test_a_prompt_template(tmp_path, rows):
     assert written(there.path) == written(here.path)
 
 
+def test_the_target_of_an_untrained_model_is_that_of_the_server(tmp_path, rows):
+    """A prompt is asked unchanged: without the new line, or the message, that ends a question about a column."""
+    here = predict("tiny", rows, tmp_path / "here.jsonl", target="rent", limit=5)
+    with listened(NumberApi(local_model("tiny", target="rent"), Limits())) as url:
+        there = predict("tiny", rows, tmp_path / "there.jsonl", target="rent", limit=5, url=url)
+    assert written(there.path) == written(here.path)
+    with (
+        listened(NumberApi(local_model("tiny"), Limits())) as url,
+        pytest.raises(ValueError, match=r"prompt is not given, and .* start the server with --target\.$"),
+    ):
+        predict("tiny", rows, tmp_path / "other.jsonl", target="rent", limit=5, url=url)
+
+
 def test_the_same_call_continues(table_run, rows, tmp_path):
     """A server that ends is an error that leaves the rows so far; a file of other weights is left as it is."""
 

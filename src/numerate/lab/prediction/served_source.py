@@ -95,6 +95,11 @@ def find_served(
                     f"{name}={own!r}: leave it out."
                 )
         questions = asked
+    elif asked.template is not None and prompt is None:
+        raise ValueError(
+            f"prompt is not given, and {server.base_url} does not word questions for model={server.model!r}: write the question "
+            "(--prompt 'A flat of {area} m2 costs'), or start the server with --target."
+        )
     return ServedSource(server.model, replace(questions, members=members), server=server, card=card)
 
 
