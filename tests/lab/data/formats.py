@@ -129,6 +129,11 @@ BROKEN: dict[str, tuple[str, str, str]] = {
         '[{"area": 1, "rent": 2},\n{"area": 2, "rent": 3}',
         "line 2: broken JSON (the list does not end)",
     ),
+    "list after a list": (
+        "t.json",
+        '[{"area": 1, "rent": 2}]\n[{"area": 2, "rent": 3}]',
+        "line 1: broken JSON (something follows the ] at its end)",
+    ),
     "list, empty": ("t.json", "[]", "has no rows that could be read"),
     "an object": ("t.json", '{"area": {"0": 1}, "rent": {"0": 2}}', "is not a list of rows"),
     "an object over lines": ("t.json", '{\n "data": [1]\n}', "is not a list of rows"),

@@ -165,6 +165,9 @@ class RowReader:
             if not after[1] and text[position : position + 1] != close:
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
+        if text[position + 1 :].strip():
+            remedy = "Expected one list; name a file with one object per line .jsonl."
+            self._bad(f"broken JSON (something follows the {close} at its end)", remedy, path, line)
 
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the rows of a CSV or TSV file with a header line, each with the line that it begins in.
