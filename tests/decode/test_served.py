@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from math import log
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -218,6 +219,19 @@ def test_a_server_says_what_it_is(style):
         assert client(server, kind="vllm").found_kind == "vllm"
         assert CompletionServer(f"{server.url}/v9", "toy").found_kind == "other"  # has no list of models
         assert server.looks == 2
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+def test_what_a_server_is_can_be_asked_when_it_is_up(monkeypatch, proxied):
+    with StandIn(Toy(DIGITS), "vllm") as gone:
+        pass
+    asked = client(gone)
+    if proxied:
+        monkeypatch.setattr(CompletionServer, "request", Mock(side_effect=connection.RejectedError("no upstream", 502, "")))
+    with pytest.raises(ConnectionError, match="no upstream" if proxied else "was not reached"):
+        asked.found_kind  # noqa: B018
+    monkeypatch.setattr(CompletionServer, "request", lambda *args: b'{"data": [{"owned_by": "vllm"}]}')
+    assert asked.found_kind == "vllm"
 
 
 @pytest.mark.parametrize("said", [b"[]", b"{}", b"null", b'{"data": [{}]}', b'{"data": [{"owned_by": 3}]}', b"<html>", b"\xff"])

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from numerate.checks import check_choice, check_integer
-from numerate.decode.connection import Connection, each
+from numerate.decode.connection import Connection, RejectedError, each
 from numerate.tokens import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
@@ -96,19 +96,17 @@ class CompletionServer(Connection):
 
     @cached_property
     def found_kind(self) -> Kind:
-        """``kind``, or what the server says of itself in ``/v1/models``: the owner of its models."""
+        """``kind``, or what the server says of itself in ``/v1/models``: the owner of its models; raise if it is not reached."""
         if self.kind != "auto":
             return self.kind
         try:
             models = json.loads(self.request(f"{self.base_url.rstrip('/')}/models", None, threading.Event()))["data"]
             owner = str(models[0]["owned_by"]).lower()
-        except (
-            ConnectionError,
-            ValueError,
-            LookupError,
-            TypeError,
-            RecursionError,
-        ):  # the next request reports a server that does not work
+        except RejectedError as error:
+            if error.status in (502, 503, 504):  # the server behind a proxy is not there yet: what it is must not be remembered
+                raise
+            return "other"
+        except (ValueError, LookupError, TypeError, RecursionError):  # the next request reports a server that does not work
             return "other"
         owners: dict[str, Kind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
         return owners.get(owner, "other")
