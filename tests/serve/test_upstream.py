@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -122,3 +123,14 @@ def test_questions_are_asked_at_the_same_time(other):
     with client_of(front(other)) as client:
         answer = client.post("/v1/completions", json={**BODY, "prompt": ["x=", "x1=", "x2="]})
     assert answer.status_code == 200, answer.text
+
+
+def test_llama_cpp_is_asked_about_one_question_after_the_other(other):
+    """It computes a prompt again if it has computed another one in between."""
+    other.style = "llama.cpp"
+    other.turns.extend([lambda handler: time.sleep(0.02) is not None] * 1000)
+    prompts = ["x=", "xx=", "xxx=", "xxxx="]
+    with client_of(front(other)) as client:
+        assert client.post("/v1/completions", json={**BODY, "prompt": prompts}).status_code == 200
+    asked = [next(prompt for prompt in prompts if body["prompt"].startswith(prompt)) for body in other.asked]
+    assert sum(one != following for one, following in pairwise(asked)) == len(prompts) - 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,10 +63,15 @@ def upstream_model(
     source = searched_source(server, own, format, tokenizer)
     answering = SearchedAnswering(source, decide, lambda found: found.interval(level), width)
 
+    alone = threading.Lock()
+
     def answer(asked: list[AskedQuestion]) -> Sequence[Answer]:
-        punctual = replace(source, server=replace(server, deadline=time.monotonic() + timeout, kind=server.found_kind))
+        deadline, kind = time.monotonic() + timeout, server.found_kind
+        punctual = replace(source, server=replace(server, deadline=deadline, kind=kind))
         try:
-            return replace(answering, source=punctual).predict([one.row for one in asked], [one.seed for one in asked])
+            # llama.cpp computes a prompt again if it has computed another one in between
+            with alone if kind == "llama.cpp" else nullcontext():
+                return replace(answering, source=punctual).predict([one.row for one in asked], [one.seed for one in asked])
         except ValueError as error:  # what the server returned is of no use
             raise ConnectionError(str(error)) from error
 
