@@ -94,6 +94,13 @@ def test_refusals(other, status):
         assert client.post("/v1/completions", json=BODY).status_code == 200
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refused_question(other, status):
+    with client_of(front(other)) as client:
+        other.turns.append(lambda handler: handler.send(status, {"error": {"message": "the prompt is too long"}}))
+        assert refused(client.post("/v1/completions", json=BODY), 400) == "the prompt is too long."
+
+
 def test_a_killed_server():
     with StandIn(Toy(DIGITS), "other") as gone:
         pass
