@@ -392,6 +392,13 @@ def test_other_predictions_are_not_touched(model, new, tmp_path):
         predict(model, new, tmp_path / "out.xlsx")
 
 
+@pytest.mark.parametrize("record", ['{"settings": [], "rows": 0, "bytes": 0, "problems": {}}', "[]", "{}", "{"])
+def test_a_record_that_says_nothing(tmp_path, record):
+    (tmp_path / "out.csv.json").write_text(record)
+    with pytest.raises(ValueError, match=r"out\.csv\.json cannot be read: name another file with --out"):
+        PredictionFile(tmp_path / "out.csv", ["area"]).claim({"data": "x"})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -101,9 +101,9 @@ class PredictionFile:
         try:
             saved = json.loads(self.record.read_text(encoding="utf-8"))
             there, rows, size, problems = (saved[name] for name in ("settings", "rows", "bytes", "problems"))
+            changed = [name for name in {**settings, **there} if there.get(name) != settings.get(name)]
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{self.record} cannot be read: {ways}.") from None
-        changed = [name for name in {**settings, **there} if there.get(name) != settings.get(name)]
         if changed:
             listed = ", ".join(f"{name} is {there.get(name)!r} there and {settings.get(name)!r} here" for name in changed)
             raise ValueError(f"{self.path} holds predictions with other settings ({listed}): {ways}.")
