@@ -312,6 +312,27 @@ class TestWhere:
         with pytest.raises(ValueError, match="the row has no column 'ratings', only 'input_ids'"):
             many(make_row(tokens, "a ", "2"), rng=rng())
 
+    def test_labels_of_a_column_that_look_alike(self):
+        """The texts of long arrays and of distributions leave out what differs."""
+        tokens = tokenizer("triples")
+        row = make_row(tokens, "good: ", "2")
+        raters = SoftNumbers(tokens, Ratings("ratings"))
+        made = SoftNumbers(tokens, lambda answers: answers, column="answers")
+        answers = [AnswerDistribution([*"12345"], p) for p in ([1, 1, 1, 1, 4], [1, 1, 1, 1, 4.0001])]
+        assert repr(answers[0]) == repr(answers[1])
+        for score, drawn in ((3, answers[0]), (4, answers[1])):
+            ratings = np.array([2] * 3 + [score] * 2000 + [2] * 3)
+            targets = row_targets(raters({**row, "ratings": ratings}, rng=rng()))
+            assert {tokens.decode(token_id) for found in targets.values() for token_id in found} == {"2", str(score)}
+            found = made({**row, "answers": drawn}, rng=rng())["soft_probabilities"]
+            np.testing.assert_allclose(found, drawn.probabilities, rtol=1e-12)
+        assert [*raters({**row, "ratings": [5] * 9}, rng=rng())["soft_positions"]] == []
+
+    def test_labels_of_a_column_that_cannot_be_told_apart(self):
+        soft = SoftNumbers(tokenizer("digits"), lambda scale: Bell(scale())("5"), column="scale")
+        with pytest.raises(TypeError, match=r"'scale' that cannot be pickled \(.*lambda.*\): expected plain values"):
+            soft({**make_row(tokenizer("digits"), "x=", "5"), "scale": lambda: 1}, rng=rng())
+
 
 class TestRows:
     def test_columns_with_an_entry_for_each_token_follow(self):

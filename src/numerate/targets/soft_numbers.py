@@ -171,7 +171,7 @@ class SoftNumbers:
             self._warn("none", f"no number in the trained text {draft.shown()}: expected one for where='answer'.", 4)
         texts = [*map(draft.original_text, spans)]
         for span, original, label in zip(spans, texts, self._labels(row, texts), strict=True):
-            key = f"{type(label).__name__} {label!r}{self._own(original)}"
+            key = f"{label!r}{self._own(original)}" if self.column is None else self._digest([label]).hex()
             answers = partial(self._distribution, label, key, original)
             self.seen += 1
             if self.column is None and label is None:
@@ -213,9 +213,19 @@ class SoftNumbers:
 
     def _name(self, row: Mapping[str, Any]) -> bytes:
         """Return a digest of all that says where a row has numbers and what they are; equal rows of a dataset may be others."""
-        values: Iterable[Any] = map(row.get, self._columns)
+        return self._digest(map(row.get, self._columns))
+
+    def _digest(self, values: Iterable[Any]) -> bytes:
+        """Return a digest of all that values hold; the texts of long arrays and of distributions leave some out."""
         given = [value.tolist() if hasattr(value, "tolist") else value for value in values]
-        return blake2b(pickle.dumps(given), digest_size=16).digest()
+        try:
+            held = pickle.dumps(given)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"the row has a value in {', '.join(map(repr, self._columns))} that cannot be pickled ({error}): expected plain "
+                "values, such as numbers, texts, lists of them, or an AnswerDistribution."
+            ) from None
+        return blake2b(held, digest_size=16).digest()
 
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the trained text of a row, in which spans of ``unit="characters"`` count; a special token is one character."""
