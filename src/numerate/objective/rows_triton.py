@@ -1,4 +1,7 @@
-"""The pass over rows of logits in Triton: each program overwrites one row of logits with its gradient."""
+"""The pass over rows of logits in Triton: each program overwrites one row of logits with its gradient.
+
+Triton launches a kernel on the current device, which need not be that of the logits: ``model.to("cuda:1")`` does not change it.
+"""
 
 from __future__ import annotations
 
@@ -231,17 +234,19 @@ def cross_entropy_rows_(
         labels if excluded is None else excluded.view(torch.int8),
     )
     values, flags = _settings(head, smoothing)
-    _cross_entropy_rows[(rows,)](
-        *(logits, logits.stride(0), labels, share, share.dim(), *optional, top, log_total, nll, log_rest, vocab_size, *values),
-        HAS_BIAS=head.bias is not None,
-        HAS_GOLD=gold is not None,
-        HAS_SOFTMAX_SHARE=softmax_share is not None,
-        HAS_EXCLUDED=excluded is not None,
-        WRITE=write,
-        BLOCK=block,
-        num_warps=max(4, min(32, block // 512)),
-        **flags,
-    )
+    outputs = top, log_total, nll, log_rest
+    with torch.cuda.device_of(logits):
+        _cross_entropy_rows[(rows,)](
+            *(logits, logits.stride(0), labels, share, share.dim(), *optional, *outputs, vocab_size, *values),
+            HAS_BIAS=head.bias is not None,
+            HAS_GOLD=gold is not None,
+            HAS_SOFTMAX_SHARE=softmax_share is not None,
+            HAS_EXCLUDED=excluded is not None,
+            WRITE=write,
+            BLOCK=block,
+            num_warps=max(4, min(32, block // 512)),
+            **flags,
+        )
     return RowSums(top, log_total, nll, None if excluded is None else log_rest)
 
 
@@ -269,13 +274,14 @@ def write_numeric_columns_(
     assert _fits(share, logits.shape[0]) and (gold is None or _fits(gold, logits.shape[0]))
     shares = (share, share.dim(), share if gold is None else gold, numeric_share)
     inputs = (rows, columns, z, dz.contiguous(), sums.top, sums.log_total, labels, *shares)
-    _write_numeric_columns[(rows.shape[0], triton.cdiv(size, block))](
-        *(logits, logits.stride(0), *inputs, size, logits.shape[1], *values),
-        HAS_GOLD=gold is not None,
-        BLOCK=block,
-        num_warps=max(1, min(4, block // 128)),
-        **flags,
-    )
+    with torch.cuda.device_of(logits):
+        _write_numeric_columns[(rows.shape[0], triton.cdiv(size, block))](
+            *(logits, logits.stride(0), *inputs, size, logits.shape[1], *values),
+            HAS_GOLD=gold is not None,
+            BLOCK=block,
+            num_warps=max(1, min(4, block // 128)),
+            **flags,
+        )
 
 
 def _fits(factor: Tensor, rows: int) -> bool:
@@ -287,7 +293,8 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
     """Multiply ``tensor`` by ``factor`` in place. The kernel skips a factor of one, without a sync."""
     assert tensor.is_contiguous()
     block = 16384
-    _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
+    with torch.cuda.device_of(tensor):
+        _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
 
 
 def log_sum_exp_of_rows(rows: Tensor, columns: Tensor, left_out: Tensor | None) -> RowSums:
@@ -306,9 +313,10 @@ def gradient_of_rows(rows: Tensor, top: Tensor, log_total: Tensor, factors: Tens
     if count and size:
         block = min(4096, triton.next_power_of_2(size))
         sums = top.contiguous(), log_total.contiguous(), factors.contiguous()
-        _gradient_of_rows[(count, triton.cdiv(size, block))](
-            *(rows, rows.stride(0), grad, *sums, top if uniform is None else uniform, size),
-            SMOOTH=uniform is not None,
-            BLOCK=block,
-        )
+        with torch.cuda.device_of(rows):
+            _gradient_of_rows[(count, triton.cdiv(size, block))](
+                *(rows, rows.stride(0), grad, *sums, top if uniform is None else uniform, size),
+                SMOOTH=uniform is not None,
+                BLOCK=block,
+            )
     return grad
