@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,24 @@ def test_a_row_that_was_drawn_before_is_not_read_again(monkeypatch: pytest.Monke
     assert [listed(soft(row, rng=np.random.default_rng(0))) for row in rows] == first
     assert soft.seen == 2 * len(rows)
     assert [listed(soft(row, rng=np.random.default_rng(1))) for row in rows] != first
+
+
+def test_rows_drawn_before_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch):
+    """A row of two thousand tokens may have hundreds of numbers: half a kilobyte each, in every worker."""
+    monkeypatch.setattr("numerate.targets.soft_numbers._MOST_HELD", 300_000)
+    soft = SoftNumbers(tokenizer("digits"), Bell(width=1), where="all")
+    rows = [{"input_ids": [*encoded(tokenizer("digits"), "1 or " * 100 + f"{i}\n"), 0]} for i in range(20)]
+    tracemalloc.start()
+    for row in [*rows[:3], *rows]:  # three are drawn again
+        soft(row, rng=np.random.default_rng(0))
+    soft._encoder._tries.clear()
+    soft._encoder._known.clear()
+    before = tracemalloc.get_traced_memory()[0]
+    assert 0 < len(soft._rows) <= 5
+    soft._rows.clear()
+    held = before - tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 0.2 * soft._held < held < 1.5 * soft._held
 
 
 @pytest.mark.parametrize("kind", KINDS)

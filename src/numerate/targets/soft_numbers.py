@@ -25,6 +25,8 @@ from numerate.targets.windows import Encoder, Window, trim
 Where = Literal["answer", "all", "marked"]
 PathKind = Literal["drawn", "fixed", "jitter"]
 _PATHS = choices(PathKind)
+_MOST_HELD = 1 << 28  # bytes of rows drawn before, in each process
+_OF_NUMBER = 500  # bytes
 
 
 class SoftNumbers:
@@ -118,6 +120,7 @@ class SoftNumbers:
         self._pattern = self.format.pattern if self._parts is None else self._parts
         self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
         self._rows: dict[bytes, tuple[bytes, list[Number]]] = {}  # what is trained, and the numbers, of rows drawn before
+        self._held = 0  # bytes of these, about
         columns = ("labels",) if sequence == "labels" else COLUMNS
         given = self.column, spans if where == "marked" else None
         self._own_columns = [name for name in given if name is not None]
@@ -189,9 +192,11 @@ class SoftNumbers:
                     f"the number {original!r} in {draft.shown()} stays as it is: the tokenizer does not reproduce the tokens of "
                     "the row, or the row ends with the number (see end_token)."
                 )
-        if draft.numbers is not None:
-            trim(self._rows)
-            self._rows[name] = draft.trained, draft.numbers
+        if (numbers := draft.numbers) is not None:
+            size = len(draft.trained) + _OF_NUMBER * (1 + len(numbers))
+            if self._held + size > _MOST_HELD:
+                self._rows, self._held = {}, 0
+            self._rows[name], self._held = (draft.trained, numbers), self._held + size
         return draft
 
     def _redrawn(self, name: bytes, row: Mapping[str, Any], rng: np.random.Generator | None) -> Draft | None:
@@ -341,4 +346,4 @@ class SoftNumbers:
             warnings.warn(f"SoftNumbers: {message}", stacklevel=level)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_only": {}, "_rows": {}}
+        return {**self.__dict__, "_only": {}, "_rows": {}, "_held": 0}
