@@ -30,7 +30,7 @@ from numerate.lab.models.encoding import collate, encode
 from numerate.lab.models.loading import PIXELS
 from numerate.lab.models.questions import Questions, Table, filled
 from numerate.lab.prediction.answering import RULES, Answering, Source, find_source, parse_rule
-from numerate.lab.prediction.calibration import CALIBRATION, MOST_HELD_OUT
+from numerate.lab.prediction.calibration import CALIBRATION, MOST_HELD_OUT, find_known
 from numerate.lab.prediction.predict import OWN_INTERVALS, predict, score
 from numerate.lab.prediction.prediction_file import NAMES, Prediction, PredictionFile, added_names
 from numerate.lab.prediction.train import train
@@ -667,6 +667,14 @@ def test_calibration_by_a_file(model, new, tmp_path, fitted):
     unknown = write_csv(tmp_path / "unknown.csv", ROWS, COLUMNS)
     with pytest.raises(ValueError, match="has no row with a known 'rent'"):
         predict(model, new, tmp_path / "other.csv", calibrate=unknown)
+
+
+@pytest.mark.parametrize("own", ["utf-8", "cp1250"])
+def test_known_rows_that_are_not_utf8_have_the_encoding_of_the_rows_to_predict(model, tmp_path, own):
+    known = tmp_path / "known.csv"
+    known.write_text("area,rooms,city,rent\n50,2,Łódź,900\n", encoding=own)
+    found = find_known(find_source(str(model)), str(known), 0.8, encoding="cp1250")
+    assert "Łódź" in found.rows[0].prompt
 
 
 @pytest.mark.parametrize("calibrate", ["auto", "held-out"])

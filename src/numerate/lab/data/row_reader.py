@@ -308,6 +308,21 @@ def detected_encoding(path: Path) -> str | None:
     return None
 
 
+def is_utf8(path: Path) -> bool:
+    """Whether a text file is in UTF-8; one that cannot be read counts as such."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with _opener(path)(path, "rb") as file:
+            while block := file.read(_HEAD):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    except (OSError, *_BROKEN):  # reported where the rows are read
+        pass
+    return True
+
+
 def file_type(path: Path) -> str:
     """Return the suffix of a file's name without ``.gz``, in lower case: ``.csv`` of ``Flats.CSV.gz``."""
     return (path.with_suffix("") if _is_gzip(path) else path).suffix.lower()

@@ -15,7 +15,7 @@ from numerate.calibration import Conformal
 from numerate.checks import one_line
 from numerate.distribution import NumberDistribution
 from numerate.lab.data.regression import Regression, Row
-from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.row_reader import BadData, is_utf8
 from numerate.lab.data.tables import table_file
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import write_json
@@ -88,11 +88,18 @@ class KeptFit:
 
 
 def find_known(
-    source: Source, calibrate: str, level: float, width: int | None = WIDTH, *, skip_bad: bool = False
+    source: Source,
+    calibrate: str,
+    level: float,
+    width: int | None = WIDTH,
+    *,
+    skip_bad: bool = False,
+    encoding: str | None = None,  # of the rows to predict, and of a file with known answers that is not in UTF-8
 ) -> KnownRows | KeptFit | None:
     """Return what to calibrate with; None if there is nothing and ``calibrate`` does not insist."""
     if calibrate not in (AUTO, HELD_OUT, NONE):
-        return _known_rows(source, Path(calibrate), skip_bad=skip_bad)
+        path = Path(calibrate)
+        return _known_rows(source, path, skip_bad=skip_bad, encoding=None if is_utf8(path) else encoding)
     if calibrate != NONE and (kept := _kept_fit(source, level, width)) is not None:
         return kept
     try:
@@ -103,8 +110,8 @@ def find_known(
         return None
 
 
-def _known_rows(source: Source, path: Path, *, skip_bad: bool) -> KnownRows:
-    content, table = content_of(path), Table.scan(path, source.questions, skip_bad=skip_bad)
+def _known_rows(source: Source, path: Path, **how: Any) -> KnownRows:
+    content, table = content_of(path), Table.scan(path, source.questions, **how)
     pairs = []
     for start, values in table.batches(0, table.rows, 1000):
         for index, row in enumerate(values, start):

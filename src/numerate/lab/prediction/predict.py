@@ -133,7 +133,8 @@ def predict(
         limit: predict only the first ``limit`` rows.
         explain: return the distributions of the first ``explain`` rows.
         skip_bad: leave out rows of the file that cannot be read.
-        encoding: of a text file. None: UTF-8, UTF-16 or cp1252, whichever it is.
+        encoding: of a text file, and of the one to calibrate on unless that is in UTF-8. None: UTF-8, UTF-16 or cp1252,
+            whichever it is.
         sheet: of an Excel workbook. None: the only one.
         overwrite: replace a file that is there.
         trust_remote_code: run Python code that comes with the model.
@@ -160,7 +161,7 @@ def predict(
     data = Path(data_file(data, out.parent))
     if data.resolve() == out.resolve():
         raise ValueError(f"out={str(out)!r} is the file with the data: expected another name.")
-    known = find_known(source, str(calibrate), level, width, skip_bad=skip_bad)
+    known = find_known(source, str(calibrate), level, width, skip_bad=skip_bad, encoding=encoding)
     settings = {
         "model": source.name,
         "weights": source.weights,
