@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from numerate.distribution.decision_rules import CENTRAL, REACH, Cost, best, dec
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -82,6 +85,17 @@ class NumberDistribution:
         not_searched: float | None = None,
     ) -> None:
         numbers = [exact_number("values", value) for value in as_list("values", values)]
+        shares = {"covered": covered, "drawn": drawn, "more_digits": more_digits, "no_number": no_number}
+        self._set(numbers, probabilities, **shares, not_searched=not_searched)
+
+    @classmethod
+    def _of_exact(cls, numbers: Sequence[Decimal], probabilities: npt.ArrayLike, shares: Mapping[str, float]) -> Self:
+        """Create a distribution over values of others: to check them again would take most of the time."""
+        made = object.__new__(cls)
+        made._set(numbers, probabilities, **shares)
+        return made
+
+    def _set(self, numbers: Sequence[Decimal], probabilities: npt.ArrayLike, **masses_elsewhere: Any) -> None:
         masses = check_masses("probabilities", probabilities, len(numbers), "value")
         merged: dict[Decimal, float] = {}
         for number, mass in zip(numbers, (masses / masses.sum()).tolist(), strict=True):
@@ -89,7 +103,7 @@ class NumberDistribution:
         support = sorted(number for number, mass in merged.items() if mass > 0)
         kept = np.array([merged[number] for number in support])
         kept.flags.writeable = False
-        shares = check_shares(covered, drawn, more_digits, no_number, not_searched)
+        shares = check_shares(**masses_elsewhere)
         for name, field in {"values": tuple(support), "probabilities": kept, **shares}.items():
             object.__setattr__(self, name, field)
 
@@ -166,7 +180,7 @@ class NumberDistribution:
         total = {
             name: math.fsum(w * getattr(part, name) for w, part in zip(shares, distributions, strict=True)) for name in SHARES
         }
-        return cls(values, mixture, **total)
+        return cls._of_exact(values, mixture, total)
 
     @classmethod
     def bell(
@@ -317,7 +331,7 @@ class NumberDistribution:
         with np.errstate(over="ignore"):  # -inf: a probability of 0
             logs = np.log(self.probabilities / self.probabilities.max()) / temperature
         shares = {name: getattr(self, name) for name in SHARES}
-        return NumberDistribution(self.values, np.exp(logs), **shares)
+        return self._of_exact(self.values, np.exp(logs), shares)
 
     def trimmed(self, *, relative: bool = False, reach: int = REACH) -> NumberDistribution:
         """Return the distribution without outliers, on which :meth:`decide` operates; their mass is added to ``not_searched``.
@@ -344,7 +358,7 @@ class NumberDistribution:
         shares["not_searched"] = min(1.0, self.not_searched + self.covered * (1 - share))
         shares["covered"], shares["drawn"] = self.covered * share, min(self.drawn, self.covered * share)
         values = [value for value, keep in zip(self.values, kept.tolist(), strict=True) if keep]
-        return NumberDistribution(values, self.probabilities[kept], **shares)
+        return self._of_exact(values, self.probabilities[kept], shares)
 
     def crps(self, truth: Number) -> float:
         """Return the continuous ranked probability score, in the unit of the values; lower is better.
