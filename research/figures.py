@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 BASELINE, OURS = "ce", "soft"
 COLORS = {BASELINE: "#555555", OURS: "#d1570c"}
 PUBLISHED = "#3b78b5"
+FORMAT_COLORS = {"ce padded": "#d1570c", "ce spaced": "#3a8f5b", "ce padded+spaced": "#8a4fb0"}
 WEIGHT_STYLES = {"smmd": (PUBLISHED, "o"), "number": ("#d1570c", "s"), "ntil": ("#3a8f5b", "D")}
 HIGHEST = 6  # per cent: where the axis of the figure of weights ends
 DIGEST = "Scores"  # the field of a picture that names what it was drawn from
@@ -251,8 +252,8 @@ def gains_figure(files: Sequence[Path]) -> Any:
 
 
 def curves_figure(files: Sequence[Path]) -> Any:
-    """Draw the exact validation answers by step."""
-    runs = curves.read(files[0])
+    """Draw the exact validation answers by step: of losses, and of formats in the files after the first."""
+    runs = curves.together(files)
     models = [*dict.fromkeys(curve.model for curve in runs)]
     drawn, axes = plt.subplots(1, len(models), figsize=(7.5 * len(models), 4.4), sharey=True, squeeze=False, layout="constrained")
     for axis, model in zip(axes[0], models, strict=True):
@@ -263,14 +264,18 @@ def curves_figure(files: Sequence[Path]) -> Any:
             shares = [[100 * exact for _, exact in curve.points] for curve in group]
             low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75), axis=0)
             control = label.endswith((" equal", " shuffled"))
-            style = {"color": "black", "linewidth": 2.4} if label == BASELINE else {"linestyle": "--" if control else "-"}
-            (line,) = axis.plot(steps, middle, label=label, **style)
+            name, _, other_file = label.partition(", ")
+            style: dict[str, Any] = {"linestyle": "--" if control else "-"}
+            if label == BASELINE or other_file:
+                style = {"color": FORMAT_COLORS.get(name, "black"), "linewidth": 2.4}
+            (line,) = axis.plot(steps, middle, label=name, **style)
             axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.08, linewidth=0)
         axis.set_title(model)
         axis.set_xlabel("steps")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel("exact validation answers, %")
-    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    named = {text: line for axis in axes[0] for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    drawn.legend([*named.values()], [*named], loc="outside right center", frameon=False)
     return drawn
 
 
@@ -364,6 +369,7 @@ FIGURES = {
     ),
     "sums": Figure("research/images/sums.png", ("sums_curves.csv",), curves_figure),
     "sums_tokens": Figure("research/images/sums_tokens.png", ("sums_tokens_curves.csv",), curves_figure),
+    "formats_sums": Figure("docs/images/formats_sums.png", ("sums_tokens_curves.csv", "formats_sums_curves.csv"), curves_figure),
 }
 
 

@@ -43,9 +43,9 @@ def figures() -> dict[str, str]:
         **{f"boxes_{size}_{label}": f"{boxes[size][label]} %" for size in boxes for label in ("ce", "soft")},
     }
     for name in ("sums", "products"):
-        runs = curves.read(SCORES / f"{name}_curves.csv")
-        exact = {run.label: 100 * fmean(each.tested for each in runs if each.label == run.label) for run in runs}
-        found |= _against_others(name, {label: f"{value:.1f}" for label, value in exact.items()})
+        found |= _against_others(name, _exact(name, "small"))
+    found["sums_plain"] = f"{_exact('sums_tokens', 'tiny-3')['ce']} %"
+    found["sums_padded"] = f"{_exact('formats_sums', 'tiny-3')['ce padded']} %"
     for name in ("svamp", "gsm8k"):
         found |= _against_others(name, _score(name, "exact"))
     return found
@@ -79,6 +79,12 @@ def _pretrained_cut(label: str) -> str:
     greedy, decided = ([typical_error(kept, *way) for kept in every] for way in (("ce", GREEDY), (label, "median")))
     cut = [100 * (1 - after / before) for before, after in zip(greedy, decided, strict=True)]
     return f"{min(cut):.0f} to {max(cut):.0f} %"
+
+
+def _exact(name: str, model: str) -> dict[str, str]:
+    """Return the share of exact test answers by loss, in per cent."""
+    runs = [run for run in curves.read(SCORES / f"{name}_curves.csv") if run.model == model]
+    return {run.label: f"{100 * fmean(each.tested for each in runs if each.label == run.label):.1f}" for run in runs}
 
 
 def _score(name: str, metric: str, rule: str = GREEDY) -> dict[str, str]:

@@ -83,7 +83,8 @@ _RECOMMENDATIONS = (
         "ce",
         "greedy",
         "With a tuned learning rate no loss beats cross-entropy: {sums_ce} of sums are right with it, and {sums_others} with "
-        "seven others; of products {products_ce}, and {products_others}.",
+        "seven others; of products {products_ce}, and {products_others}. How the numbers of sums are written matters more: with "
+        "three digits to a token {sums_plain} are right in plain text, and {sums_padded} padded (--format padded, p < 0.001).",
         "docs/results.md#exact-answers",
     ),
     Recommendation(
