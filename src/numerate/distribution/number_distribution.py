@@ -90,7 +90,7 @@ class NumberDistribution:
 
     @classmethod
     def _of_exact(cls, numbers: Sequence[Decimal], probabilities: npt.ArrayLike, shares: Mapping[str, float]) -> Self:
-        """Create a distribution over values of others: to check them again would take most of the time."""
+        """Create a distribution over values of others, which are exact already."""
         made = object.__new__(cls)
         made._set(numbers, probabilities, **shares)
         return made
