@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,19 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
 
     Soft labels are padded to the most entries of a row.
     """
-    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0, "position_weights": 0.0, "token_weights": 0.0}
-    rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
-    longest = max(len(row["input_ids"]) for row in rows)
+    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "position_weights": 0.0, "token_weights": 0.0}
+    sizes = np.array([len(row["input_ids"]) for row in rows])
+    longest = int(sizes.max())
+    places = np.arange(longest)
+    real = places >= longest - sizes[:, None] if left else places < sizes[:, None]  # [B, T]
 
-    batch = {}
+    batch = {"attention_mask": torch.from_numpy(real.astype(np.int64))}
     for name, value in rows[0].items():
         if isinstance(value, Tensor):
             batch[name] = torch.cat([row[name] for row in rows])
         elif name in fills:
-            padded = np.full((len(rows), longest), fills[name])
-            for place, row in zip(padded, rows, strict=True):
-                begin = longest - len(row[name]) if left else 0
-                place[begin : begin + len(row[name])] = row[name]
+            padded = np.full(real.shape, fills[name])
+            padded[real] = np.fromiter(chain.from_iterable(row[name] for row in rows), padded.dtype, sizes.sum())
             batch[name] = torch.from_numpy(padded)
         elif isinstance(value, float):
             batch[name] = torch.tensor([row[name] for row in rows])
@@ -54,8 +55,8 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
         batch["pixel_values"] = scaled(batch.pop(PIXELS))
     if SOFT_FIELDS[0] not in rows[0]:
         return batch
-    places = [(line, longest - len(row["input_ids"]) if left else 0) for line, row in enumerate(rows)]
-    return batch | soft_fields(rows, places, (len(rows), longest))
+    moved = longest - sizes if left else np.zeros_like(sizes)
+    return batch | soft_fields(rows, [*enumerate(moved.tolist())], real.shape)
 
 
 def encode(loaded: PromptEncoder, examples: Sequence[Example]) -> list[dict[str, Any]]:

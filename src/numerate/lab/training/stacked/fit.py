@@ -60,7 +60,8 @@ class _Steps(torch.utils.data.Dataset[list[dict[str, Tensor]]]):
             if any(SOFT_FIELDS[0] in row for row in rows):
                 rows = [row if SOFT_FIELDS[0] in row else row | none for row in rows]
             seen = _distinct_pictures(rows) if PIXELS in rows[0] else {}
-            rows = [{name: value for name, value in row.items() if name not in seen} for row in rows]
+            if seen:
+                rows = [{name: value for name, value in row.items() if name not in seen} for row in rows]
             batches.append(collate(rows, pad=self.pad) | seen)
         counts = [self.objective.count(batch["labels"].unflatten(0, (len(self.data), -1))) for batch in batches]
         total = torch.stack(counts).sum(0)
