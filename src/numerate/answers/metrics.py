@@ -311,13 +311,6 @@ def _read_gold(name: str, kind: AnswerKind, gold: Any) -> Any:
     return value
 
 
-def _tolerance(level: float) -> Fraction:
-    value = as_fraction(level)
-    if value is None or value < 0:
-        raise ValueError(f"tolerances contains {level!r}: expected finite numbers >= 0, such as 0.05 for 5 %.")
-    return value
-
-
 def _text(value: object) -> str | None:
     if isinstance(value, str):
         return value
