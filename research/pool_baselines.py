@@ -77,7 +77,7 @@ def boosting_answers(config: RunConfig, test: Sequence[Example]) -> Floats:
     task = make_task(config)
     tuning = config.model_copy(update={"seed": TUNING_SEED, "validation": True, "eval_examples": KNOWN})
     known = validation_examples(task, KNOWN, TUNING_SEED)["interpolate"]
-    settings = choose_boosting(task, run_examples(tuning, task), known, choose_by="absolute_error")
+    settings = choose_boosting(task, run_examples(tuning, task), known)
     rows, rng = list(run_examples(config, task)), np.random.default_rng(config.seed)
     samples = [rows, *([rows[index] for index in rng.integers(len(rows), size=len(rows))] for _ in range(config.members))]
     return np.stack([boosting(task, sample, test, settings, seed=seed).answers for seed, sample in enumerate(samples)])

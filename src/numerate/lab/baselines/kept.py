@@ -114,7 +114,7 @@ def _constant(task: Task, first: RunConfig) -> _Predict:
 
 
 def _boosting(task: Task, first: RunConfig) -> _Predict:
-    settings = choose_boosting(task, *_divided(task, first), choose_by="absolute_error")
+    settings = choose_boosting(task, *_divided(task, first))
     return lambda training, test, seed: boosting(task, training, test, settings, seed=seed)
 
 
@@ -122,7 +122,7 @@ def _ridge(task: Task, first: RunConfig) -> _Predict | None:
     training, validation = _divided(task, first)
     if not shows_text(training):
         return None
-    settings = choose_ridge(task, training, validation, choose_by="absolute_error")
+    settings = choose_ridge(task, training, validation)
     return lambda training, test, seed: ridge(task, training, test, settings)
 
 

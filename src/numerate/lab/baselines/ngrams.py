@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Literal
 
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.tables import BaselineAnswers, cells_of, free_text_columns, validation_score
+from numerate.lab.baselines.tables import BaselineAnswers, cells_of, free_text_columns, mean_absolute_error
 from numerate.lab.data import Example, Task
 from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 
@@ -62,23 +62,20 @@ def ridge(task: Task, training: Sequence[Example], test: Sequence[Example], sett
     return BaselineAnswers(answers, chosen, time.perf_counter() - begin)
 
 
-def choose_ridge(
-    task: Task, training: Sequence[Example], validation: Sequence[Example], *, choose_by: str | None = None
-) -> RidgeSettings:
-    """Return the settings that are best on validation rows: norm, alpha and scale of the target, then the length of n-grams.
+def choose_ridge(task: Task, training: Sequence[Example], validation: Sequence[Example]) -> RidgeSettings:
+    """Return the settings with the least mean absolute error: norm, alpha and scale of the target, then the length of n-grams.
 
-    The logarithmic scale is tried if all numbers of the training rows are positive. ``choose_by`` is the metric whose mean
-    decides; None: the task's headline.
+    The logarithmic scale is tried if all numbers of the training rows are positive.
     """
     golds = gold_numbers(task, validation)
     logs = (False, True) if (gold_numbers(task, training) > 0).all() else (False,)
 
-    def score(settings: RidgeSettings) -> float:
-        return validation_score(task, choose_by, golds, ridge(task, training, validation, settings).answers)
+    def error(settings: RidgeSettings) -> float:
+        return mean_absolute_error(golds, ridge(task, training, validation, settings).answers)
 
     tried = [RidgeSettings(alpha=alpha, norm=norm, log=log) for norm, log in product(_ALPHAS, logs) for alpha in _ALPHAS[norm]]
-    first = max(tried, key=score)
-    return max((replace(first, longest=longest) for longest in _LONGEST), key=score)
+    first = min(tried, key=error)
+    return min((replace(first, longest=longest) for longest in _LONGEST), key=error)
 
 
 def _sklearn() -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,6 @@ from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell
 from numerate.lab.data.free_text import is_free_text
 from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 from numerate.lab.data.row_reader import BadData
-from numerate.lab.training.validation import chosen_figure
 
 _CATEGORIES = 255  # that scikit-learn can tell apart
 _MOSTLY = 0.9  # share of cells that are numbers in a numeric column
@@ -84,25 +84,19 @@ def boosting(
     return BaselineAnswers(answers, chosen, time.perf_counter() - begin)
 
 
-def choose_boosting(
-    task: Task, training: Sequence[Example], validation: Sequence[Example], *, choose_by: str | None = None
-) -> BoostingSettings:
-    """Return the settings that are best on validation rows: the loss and the scale of the target, then the number of trees.
+def choose_boosting(task: Task, training: Sequence[Example], validation: Sequence[Example]) -> BoostingSettings:
+    """Return the settings with the least mean absolute error: the loss and the scale of the target, then the number of trees.
 
-    The logarithmic scale is tried if all numbers of the training rows are positive. ``choose_by`` is the metric whose mean
-    decides; None: the task's headline.
+    The logarithmic scale is tried if all numbers of the training rows are positive.
     """
     golds = gold_numbers(task, validation)
     logs = (False, True) if (gold_numbers(task, training) > 0).all() else (False,)
 
-    def best(candidates: Iterable[BoostingSettings]) -> BoostingSettings:
-        def score(own: BoostingSettings) -> float:
-            return validation_score(task, choose_by, golds, boosting(task, training, validation, own).answers)
+    def error(settings: BoostingSettings) -> float:
+        return mean_absolute_error(golds, boosting(task, training, validation, settings).answers)
 
-        return max(candidates, key=score)
-
-    first = best(BoostingSettings(loss, log) for log in logs for loss in ("absolute_error", "squared_error"))
-    return best(replace(first, trees=trees) for trees in _TREES)
+    first = min((BoostingSettings(loss, log) for log in logs for loss in ("absolute_error", "squared_error")), key=error)
+    return min((replace(first, trees=trees) for trees in _TREES), key=error)
 
 
 def _regressor() -> Any:
@@ -202,8 +196,6 @@ def _category_reader(known: Sequence[Any]) -> Callable[[Any], float]:
     return lambda cell: codes.get(str(cell).strip(), np.nan)
 
 
-def validation_score(task: Task, choose_by: str | None, golds: Floats, answers: Floats) -> float:
-    """Return the figure by which a comparison chooses its tuning trials: larger is better."""
-    name = choose_by or task.measures[0]
-    scores = [{name: METRICS[name](gold, answer)} for gold, answer in zip(golds, answers, strict=True)]
-    return chosen_figure(task.measures[0], choose_by, scores)
+def mean_absolute_error(golds: Floats, answers: Floats) -> float:
+    """Return the figure by which settings are chosen."""
+    return fmean(METRICS["absolute_error"](gold, answer) for gold, answer in zip(golds, answers, strict=True))
