@@ -11,6 +11,7 @@ e is the part of the standard error that comes from the examples, which the seed
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from scipy import optimize, special  # type: ignore[import-untyped]
@@ -61,11 +62,7 @@ def seeds_needed(
             f"difference={difference!r} is too small for spread={spread!r}, example_error={error!r}: {MOST_SEEDS:,} seeds would "
             f"not show it. {remedy}"
         )
-    few, many = 1, MOST_SEEDS
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return many
+    return bisect_left(range(MOST_SEEDS), True, lo=2, key=enough)
 
 
 def detectable_difference(
