@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.tables import BaselineAnswers, cells_of, free_text_columns, mean_absolute_error
+from numerate.lab.baselines.tables import BaselineAnswers, cells_of, free_text_columns, mean_absolute_error, sklearn
 from numerate.lab.data import Example, Task
 from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 
@@ -42,10 +42,10 @@ def ridge(task: Task, training: Sequence[Example], test: Sequence[Example], sett
     Raises NotApplicable if the questions are rows of a table without free text.
     """
     begin = time.perf_counter()
-    vectorizer, regression = _sklearn()
+    texts, linear = (sklearn("ridge", module) for module in ("feature_extraction.text", "linear_model"))
     if not shows_text(training):
         raise NotApplicable("ridge does not apply: no column of the table is free text. Expected sentences, SMILES or the like.")
-    ngrams = vectorizer(
+    ngrams = texts.TfidfVectorizer(
         analyzer="char",
         ngram_range=(1, settings.longest),
         lowercase=False,
@@ -56,7 +56,7 @@ def ridge(task: Task, training: Sequence[Example], test: Sequence[Example], sett
     features = ngrams.fit_transform([example.prompt for example in training])
     numbers = gold_numbers(task, training)
     scale = Scale.of(numbers, log=settings.log)
-    model = regression(alpha=settings.alpha).fit(features, scale.standardised(numbers))
+    model = linear.Ridge(alpha=settings.alpha).fit(features, scale.standardised(numbers))
     answers: Floats = scale.restored(model.predict(ngrams.transform([example.prompt for example in test])))
     chosen = {"ngrams": settings.longest, "alpha": settings.alpha, "norm": settings.norm, "scale": scale.name}
     return BaselineAnswers(answers, chosen, time.perf_counter() - begin)
@@ -76,12 +76,3 @@ def choose_ridge(task: Task, training: Sequence[Example], validation: Sequence[E
     tried = [RidgeSettings(alpha=alpha, norm=norm, log=log) for norm, log in product(_ALPHAS, logs) for alpha in _ALPHAS[norm]]
     first = min(tried, key=error)
     return min((replace(first, longest=longest) for longest in _LONGEST), key=error)
-
-
-def _sklearn() -> tuple[Any, Any]:
-    try:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import Ridge
-    except ImportError:
-        raise ModuleNotFoundError("ridge needs the package scikit-learn: run pip install scikit-learn.") from None
-    return TfidfVectorizer, Ridge

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from statistics import fmean
 from typing import Any, Literal
 
@@ -71,7 +72,7 @@ def boosting(
     begin = time.perf_counter()
     table, numbers = _Table(training), gold_numbers(task, training)
     scale = Scale.of(numbers, log=settings.log)
-    model = _regressor()(
+    model = sklearn("boosting", "ensemble").HistGradientBoostingRegressor(
         loss=settings.loss,
         max_iter=settings.trees,
         categorical_features=table.is_category,
@@ -99,12 +100,12 @@ def choose_boosting(task: Task, training: Sequence[Example], validation: Sequenc
     return min((replace(first, trees=trees) for trees in _TREES), key=error)
 
 
-def _regressor() -> Any:
+def sklearn(baseline: str, module: str) -> Any:
+    """Import a module of scikit-learn; raise if it is not installed, naming the baseline that needs it."""
     try:
-        from sklearn.ensemble import HistGradientBoostingRegressor
+        return import_module(f"sklearn.{module}")
     except ImportError:
-        raise ModuleNotFoundError("boosting needs the package scikit-learn: run pip install scikit-learn.") from None
-    return HistGradientBoostingRegressor
+        raise ModuleNotFoundError(f"{baseline} needs the package scikit-learn: run pip install scikit-learn.") from None
 
 
 class _Table:
