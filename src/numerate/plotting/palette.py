@@ -38,9 +38,7 @@ LOSSES: Mapping[str, tuple[str, str]] = {
 }
 GRAPHICS: Mapping[str, tuple[str, str]] = {**LOSSES, "edge": ("#858585", "#8f939a")}
 SHADES: Mapping[str, tuple[str, str]] = {  # sizes of errors, dark to light in both schemes; "edge" borders them
-    **{
-        f"e{number}": (colour, colour) for number, colour in enumerate(("#08476b", "#2a6f9a", "#83b8d6", "#c9dfec", "#fbe7d2"), 1)
-    },
+    f"e{number}": (colour, colour) for number, colour in enumerate(("#08476b", "#2a6f9a", "#83b8d6", "#c9dfec", "#fbe7d2"), 1)
 }
 ON_SHADES: Mapping[str, tuple[str, str]] = {"on-dark": ("#fefefe", "#fefefe"), "on-light": ("#1c1c1c", "#1c1c1c")}
 LINES: Mapping[str, tuple[str, str]] = {"pale": ("#d9d9d9", "#3a3e45")}  # separators and grids, which carry no information
