@@ -23,6 +23,7 @@ from numerate.answers.numerals import number_of
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.distribution.decision_rules import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
+from numerate.distribution.shares import SHARES
 from numerate.lab.data import Example, Task
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ FITTING = {
     "clock_accuracy": "mode",
 }
 """The rule that is best for a metric, for metrics whose expected cost is recorded."""
-
-_SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
 
 def pool_sizes(members: int) -> list[int]:
@@ -231,7 +230,7 @@ def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | Non
     if saved is None:
         return None
     return NumberDistribution(
-        saved["values"], saved["probabilities"], **{name: saved[name] for name in _SHARES if saved.get(name) is not None}
+        saved["values"], saved["probabilities"], **{name: saved[name] for name in SHARES if saved.get(name) is not None}
     )
 
 
@@ -260,7 +259,7 @@ def _sampled(task: Task, example: Example, samples: Sequence[str]) -> dict[str, 
 
 def _compact(found: NumberDistribution) -> dict[str, Any]:
     """Return a distribution as plain data; probabilities have six significant digits."""
-    shares = {name: float(f"{getattr(found, name):.9g}") for name in _SHARES}  # must not add up to more than 1
+    shares = {name: float(f"{getattr(found, name):.9g}") for name in SHARES}  # must not add up to more than 1
     return {
         "values": [f"{value:f}" for value in found.values],
         "probabilities": [float(f"{p:.6g}") for p in found.probabilities.tolist()],
