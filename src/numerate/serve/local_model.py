@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from numerate.checks import check_number
-from numerate.lab.files.progress import Progress
 from numerate.lab.models.questions import ANY_PROMPT
 from numerate.lab.prediction.answering import find_source, parse_rule
 from numerate.lab.prediction.calibration import AUTO, WIDTH, calibrated_answering, find_known
@@ -26,7 +25,6 @@ def local_model(
     calibrate: str | Path = AUTO,
     width: int | None = WIDTH,
     batch_size: int = 64,
-    progress: Progress = lambda *_: None,
     say: Callable[[str], object] = lambda text: None,
 ) -> ServedModel:
     """Load a model, or a run of ``numerate train``; code that comes with a model is never run.
@@ -41,7 +39,7 @@ def local_model(
         source = find_source(str(model), None, ANY_PROMPT, format)
     known = find_known(source, str(calibrate), level, width)
     say(intervals_note(known))
-    answering, fit = calibrated_answering(source, decide, level, known, width, batch_size, progress)
+    answering, fit = calibrated_answering(source, decide, level, known, width, batch_size)
     calibration = None if known is None or fit is None else {"table": known.content, **fit.to_dict()}
 
     def answer(questions: list[AskedQuestion]) -> Sequence[Answer]:
