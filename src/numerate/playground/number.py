@@ -14,6 +14,7 @@ from torch import Tensor
 
 from numerate.distribution.exact import EXACT
 from numerate.formats import KINDS, NumberFormat
+from numerate.lab.wording.text import counted, listed
 from numerate.losses import LOSSES, NumericLoss
 from numerate.objective import NumericObjective
 from numerate.playground.request import TabRequest
@@ -118,18 +119,14 @@ def _note(name: str, guess: list[int], target: list[int], tokens: NumberTokens) 
     if (more := len(guess) - len(target)) > 0:
         at_end = f'Where the target ends, it has "{tokens.texts[guess[len(target) - 1]]}", which only cross-entropy sees.'
         beyond = "" if more == 1 else " No loss sees the rest."
-        notes.append(f"{name} has {_counted(more, 'token')} more than the target. {at_end}{beyond}")
+        notes.append(f"{name} has {counted(more, 'token')} more than the target. {at_end}{beyond}")
     elif more < 0:
-        notes.append(f"{name} has {_counted(-more, 'token')} fewer than the target and is padded with the end token.")
+        notes.append(f"{name} has {counted(-more, 'token')} fewer than the target and is padded with the end token.")
     index = tokens.vocab.index_of(torch.tensor([target, _along(guess, len(target))]))
     if missing := int(((index[0] >= 0) & (index[1] < 0)).sum()):
         where = "one position" if missing == 1 else f"{missing} positions"
         notes.append(f"At {where} where the target has digits, {name} has none: numeric losses see a uniform distribution there.")
     return " ".join(notes) or None
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class _LossRow(NamedTuple):
@@ -216,5 +213,4 @@ def _summary(losses: list[dict[str, object]], texts: list[str], nearer: int | No
         return f"{near} None of these {len(whole)} losses prefers it."
     if len(right) == len(whole):
         return f"{near} All of these {len(whole)} losses prefer it."
-    listed = right[0] if len(right) == 1 else f"{', '.join(right[:-1])} and {right[-1]}"
-    return f"{near} Of these {len(whole)} losses, {len(right)} {'prefers' if len(right) == 1 else 'prefer'} it: {listed}."
+    return f"{near} Of these {len(whole)} losses, {len(right)} {'prefers' if len(right) == 1 else 'prefer'} it: {listed(right)}."
