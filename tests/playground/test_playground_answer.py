@@ -23,7 +23,7 @@ from numerate.distribution import NumberDistribution
 from numerate.lab.data.regression import Row
 from numerate.lab.models.loading import load_model
 from numerate.lab.prediction.answering import draw_seed
-from numerate.playground import answer, loading, models
+from numerate.playground import answer, models
 from numerate.playground.answer import DECIDED, RULES, AnswerRequest, compute
 from numerate.playground.models import FIRST_ROW, SHIPPED, SHIPPED_NAME, find_models, open_model
 
@@ -286,7 +286,7 @@ def test_a_large_model_is_searched_less_widely(tmp_path, monkeypatch):
 
 
 def test_without_transformers_the_tab_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"numerate\[lab\]"):
         compute(AnswerRequest(), tmp_path)
 

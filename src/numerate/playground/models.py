@@ -11,12 +11,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from numerate.playground.loading import LOADING, check_installed
+from numerate.playground.loading import LOADING
 
 if TYPE_CHECKING:
     from numerate.lab.data.regression import Row
@@ -218,7 +219,8 @@ def find_models(runs: Path) -> dict[str, Path]:
 
 def open_model(name: str, runs: Path) -> AskableModel:
     """Return a model by name; the most recent ones stay loaded."""
-    check_installed("A model's answer")
+    if find_spec("transformers") is None:
+        raise ValueError("A model's answer needs transformers, which is not installed: run pip install 'numerate[lab]'.")
     models = find_models(runs)
     chosen = name or next(iter(models), "")
     if chosen not in models:
