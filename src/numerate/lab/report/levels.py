@@ -28,8 +28,7 @@ from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
 from numerate.lab.models.names import BUILT
 from numerate.lab.report.analysis import LEVEL, Setup, few_decide
 from numerate.lab.report.records import Predictions, numbers_in
-from numerate.lab.stats import LEAST_SEEDS, compare
-from numerate.lab.stats.correction import holm
+from numerate.lab.stats import LEAST_SEEDS, compare, holm
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.text import MOST_NAMED, listed, minus, p_equation, percent, rounded, sentence
 

@@ -12,8 +12,7 @@
 
 from __future__ import annotations
 
-from numerate.lab.stats.comparison import LEAST_SEEDS, Comparison, compare
-from numerate.lab.stats.correction import corrected, holm
+from numerate.lab.stats.comparison import LEAST_SEEDS, Comparison, compare, corrected, holm
 from numerate.lab.stats.intervals import Interval, mean_interval, median_interval
 from numerate.lab.stats.paired import paired_permutation, paired_t
 from numerate.lab.stats.power import detectable_difference, seeds_needed
