@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerState
 
 import numerate
 from numerate.targets import Bell, DrawnDataset, DrawnTransform, SoftNumbers
-from numerate.targets.seeds import generator
+from numerate.targets.drawn import generator
 from numerate.targets.windows import Pieces
 
 
