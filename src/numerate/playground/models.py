@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from numerate.playground.loading import LOADING
+from numerate.playground.tokens import LOADING
 
 if TYPE_CHECKING:
     from numerate.lab.data.regression import Row

@@ -7,15 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import product
+from threading import RLock
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from numerate.playground.loading import LOADING
 from numerate.targets.windows import Encoder
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 from numerate.vocab import NumericVocab
+
+LOADING = RLock()
+"""Held while transformers is imported: concurrent imports may see a partially initialized module."""
 
 TokenizerName = Literal["one", "three", "smollm2", "deepseek", "mistral"]
 
