@@ -12,7 +12,7 @@ from tests.serve.serving import client_of, train
 
 from numerate.lab.prediction.answering import find_source
 from numerate.lab.prediction.predict import predict
-from numerate.serve.local_model import local_model
+from numerate.serve.models import local_model
 from numerate.serve.server import Limits, NumberApi
 
 ROWS = [{"area": 20 + i % 61, "rooms": i % 5} for i in range(200)]
@@ -110,7 +110,7 @@ def test_code_of_a_model_is_never_run(monkeypatch, tmp_path):
         seen.append(trust_remote_code)
         raise ValueError("stop here")
 
-    monkeypatch.setattr("numerate.serve.local_model.find_source", source)
+    monkeypatch.setattr("numerate.serve.models.find_source", source)
     with pytest.raises(ValueError, match="stop here"):
         local_model("someone/some-model")
     assert seen == [False]

@@ -12,7 +12,7 @@ from tests.serve.serving import QUICK, Ready, listened, train
 from numerate.lab.prediction.predict import predict
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
-from numerate.serve.local_model import local_model
+from numerate.serve.models import local_model
 from numerate.serve.server import Limits, NumberApi
 
 ROWS = [{"area": 20 + i % 61, "rooms": i % 5, "rent": 30 + i % 7} for i in range(24)]

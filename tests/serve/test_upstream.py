@@ -17,8 +17,8 @@ from numerate.decode import connection, served_distribution
 from numerate.decode.server import CompletionServer
 from numerate.lab.data.regression import Row
 from numerate.lab.prediction.answering import draw_seed
+from numerate.serve.models import PunctualServer, upstream_model
 from numerate.serve.server import Limits, NumberApi
-from numerate.serve.upstream import PunctualServer, upstream_model
 
 BODY = {"model": "toy", "prompt": "x=", "numerate": True}
 

@@ -59,9 +59,8 @@ def serve(
         check_without_url({"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable})
     if url is not None and calibrate not in ("auto", "none"):
         raise ValueError(f"calibrate={calibrate!r} needs a model of this machine, not of --url: leave out one of them.")
-    from numerate.serve.local_model import local_model
+    from numerate.serve.models import local_model, upstream_model
     from numerate.serve.server import Limits, NumberApi, NumberServer
-    from numerate.serve.upstream import upstream_model
     from numerate.web import is_loopback, listening
 
     with listening(host, port) as (listener, address):
