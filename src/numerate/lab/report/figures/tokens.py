@@ -42,8 +42,8 @@ def by_place(setup: Setup, styles: Styles) -> FigurePlan:
         by_label = {label: _digits(setup, label, split) for label in setup.labels}
         if not all(by_label.values()):
             continue
-        counts = np.unique_counts(by_label[setup.labels[0]][0].place)
-        for place, count in sorted(zip(counts.values.tolist(), counts.counts.tolist(), strict=True), reverse=True):
+        places, counts = np.unique(by_label[setup.labels[0]][0].place, return_counts=True)
+        for place, count in sorted(zip(places.tolist(), counts.tolist(), strict=True), reverse=True):
             if count < LEAST_COUNT:
                 continue
             for label, digits in by_label.items():
