@@ -15,8 +15,10 @@ from numerate.checks import choices
 from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Regression
+from numerate.lab.data.task_format import TaskFormat
 from numerate.lab.evaluation.decisions import GREEDY, check_decisions
-from numerate.lab.training.config import CROSS_ENTROPY, RULES, SOFT
+from numerate.lab.report.recommended import recommended_for
+from numerate.lab.training.config import CROSS_ENTROPY, RULES, SOFT, in_format
 from numerate.recommendation import NumberKind
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,7 @@ def test_loss_and_decision_exist(kind: NumberKind):
     assert best.kind == kind
     assert best.loss in (CROSS_ENTROPY, *nm.LOSSES, *SOFT)
     assert best.decision in (GREEDY, *RULES)
+    assert best.format == ("padded" if kind == "sums" else "plain")
 
 
 @every_kind
@@ -56,15 +59,19 @@ def test_figures_that_other_pages_repeat():
     assert set(claims) == {figures["tables_few"]}
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_what_is_recommended_for_a_task_can_be_run(task: str):
+@pytest.mark.parametrize(("task", "chosen"), [*((task, {}) for task in TASKS), ("arithmetic", {"operations": "+"})])
+def test_what_is_recommended_for_a_task_can_be_run(task: str, chosen: dict[str, str]):
     """Every task has a kind of numbers, and ``numerate compare`` takes the options for it."""
-    best = nm.recommended(TASKS[task]().number_kind)
+    best = recommended_for(TASKS[task](**chosen), "tiny")
+    assert best.format == ("padded" if chosen else "plain")
     words = best.options.split()
     given = dict(zip(words[::2], words[1::2], strict=True))
     settings = parse_settings([given["--set"]] if "--set" in given else [], experiment_types([task]))
-    cells = read_experiment({"losses": [given["--loss"]], "tasks": [task], **settings}).cells()
-    (mine,) = [cell for cell in cells if cell.seed == 0 and cell.name == best.loss]
+    formats = given.get("--format", "plain")
+    values = {"losses": [given["--loss"]], "formats": formats, "tasks": [task], "task_settings": chosen, **settings}
+    cells = read_experiment(values).cells()
+    (mine,) = [cell for cell in cells if cell.seed == 0 and cell.name == in_format(best.loss, best.format)]
+    assert TaskFormat.fit(TASKS[task](**chosen), mine.format, most=10).format.kind == best.format
     assert mine.decide == (() if best.decision == GREEDY else (best.decision,))
     check_decisions(mine.decide, TASKS[task]())
 
@@ -83,9 +90,19 @@ def test_the_size_of_the_model_decides_which_figures_are_quoted():
     assert "has been measured" not in sizes[1].reason
     assert {(best.loss, best.decision) for best in sizes} == {("soft", "median")}
     assert [best.members for best in (small, *sizes)] == [8, 8, 1, 1]  # pools of pre-trained models are not measured
-    assert nm.recommended("sums", parameters=10**9) == nm.recommended("sums")
     with pytest.raises(ValueError, match="parameters=0 .*expected the number of parameters of a model"):
         nm.recommended("table", parameters=0)
+
+
+def test_a_format_is_recommended_only_for_models_from_scratch():
+    small, large = nm.recommended("sums"), nm.recommended("sums", parameters=135_000_000)
+    assert small == nm.recommended("sums", parameters=10**6)
+    assert (small.format, large.format) == ("padded", "plain")
+    assert small.options == "--loss ce --format padded"
+    assert large.options == "--loss ce"
+    assert str(small).startswith("For sums, train with ce on padded numbers and give greedy answers. ")
+    assert str(large).startswith("For sums, train with ce and give greedy answers. ")
+    assert large.reason == f"{small.reason} Pre-trained models have not been measured with padded numbers."
 
 
 @pytest.mark.parametrize("wrong", ["tables", "", None, 3])

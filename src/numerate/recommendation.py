@@ -24,7 +24,7 @@ _PRETRAINED, _LARGEST = 100_000_000, 2_000_000_000  # parameters; pre-trained mo
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Loss and decision that have measured best for a kind of numbers.
+    """Loss, decision and format that have measured best for a kind of numbers.
 
     Attributes:
         kind: of the numbers.
@@ -34,6 +34,7 @@ class Recommendation:
         reason: what was measured, in a sentence.
         results: the section of the documentation with the figures.
         members: how many models to train on the same rows and pool, as ``numerate train --members`` takes it.
+        format: how numbers are written, as ``numerate compare --format`` takes it.
     """
 
     kind: NumberKind
@@ -43,16 +44,19 @@ class Recommendation:
     reason: str
     results: str
     members: int = 1
+    format: str = "plain"
 
     @property
     def options(self) -> str:
-        """Options with which ``numerate compare`` runs loss and decision, with one member."""
-        return f"--loss {self.loss}" + ("" if self.decision == "greedy" else f" --set decide={self.decision}")
+        """Options with which ``numerate compare`` runs loss, format and decision, with one member."""
+        written = "" if self.format == "plain" else f" --format {self.format}"
+        return f"--loss {self.loss}{written}" + ("" if self.decision == "greedy" else f" --set decide={self.decision}")
 
     def __str__(self) -> str:
         decided = "give greedy answers" if self.decision == "greedy" else f"decide answers by {self.decision}"
         trained = f"train with {self.loss}" if self.members == 1 else f"train {self.members} members with {self.loss}"
-        return f"For {self.title}, {trained} and {decided}. {self.reason} See {self.results}."
+        written = "" if self.format == "plain" else f" on {self.format} numbers"
+        return f"For {self.title}, {trained}{written} and {decided}. {self.reason} See {self.results}."
 
 
 _RECOMMENDATIONS = (
@@ -79,13 +83,15 @@ _RECOMMENDATIONS = (
     ),
     Recommendation(
         "sums",
-        "exact answers",
+        "sums",
         "ce",
         "greedy",
         "With a tuned learning rate no loss beats cross-entropy: {sums_ce} of sums are right with it, and {sums_others} with "
         "seven others; of products {products_ce}, and {products_others}. How the numbers of sums are written matters more: with "
-        "three digits to a token {sums_plain} are right in plain text, and {sums_padded} padded (--format padded, p < 0.001).",
+        "three digits to a token {sums_plain} are right in plain text, and {sums_padded} padded (p < 0.001). Padded "
+        "products have not been measured.",
         "docs/results.md#exact-answers",
+        format="padded",
     ),
     Recommendation(
         "words",
@@ -128,14 +134,14 @@ _BY_KIND = {one.kind: one for one in _RECOMMENDATIONS}
 
 
 def recommended(kind: NumberKind, *, parameters: int | None = None) -> Recommendation:
-    """Return the loss and the decision that have measured best for a kind of numbers, and the figures.
+    """Return the loss, the decision and the format that have measured best for a kind of numbers, and the figures.
 
     Your own data may differ: ``numerate compare`` says so in its report.
 
     Args:
         kind: ``"table"``: noisy numbers, such as prices, measurements, durations and forecasts; ``"raters"``: averages of several
-            people's ratings; ``"sums"``: exact answers; ``"words"``: worked solutions of word problems; ``"clock"``, ``"chart"``
-            and ``"box"``: numbers read from pictures.
+            people's ratings; ``"sums"``: exact answers, with the format of sums; ``"words"``: worked solutions of word problems;
+            ``"clock"``, ``"chart"`` and ``"box"``: numbers read from pictures.
         parameters: number of parameters of your model, such as ``model.num_parameters()``. From 100 million on, the figures are
             those of pre-trained models, for kinds that were measured with several of them. Default: small models, trained from
             scratch.
@@ -157,7 +163,9 @@ with greedy answers. See docs/results.md#limits.
     if parameters is None or parameters < _PRETRAINED:
         return best
     if kind != "table":
-        return replace(best, members=1)  # pools of pre-trained models were not measured
+        if best.format != "plain":
+            best = replace(best, reason=f"{best.reason} Pre-trained models have not been measured with {best.format} numbers.")
+        return replace(best, format="plain", members=1)  # neither formats nor pools of pre-trained models were measured
     reason = _OF_PRETRAINED_TABLES.format(**_FIGURES)
     if parameters > _LARGEST:
         reason += " No model of more than 2 B has been measured."

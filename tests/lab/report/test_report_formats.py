@@ -13,7 +13,8 @@ from numerate.lab.report.format_scores import format_sentence, formats
 from numerate.lab.report.recommended import check_recommendation
 
 GOLDS = tuple(map(str, range(40)))
-EXACT = {"ce": 0.5, "ce padded": 0.9, "soft": 0.6, "soft padded": 0.6, "emd reversed": 0.2}
+SUMS = {"operations": "+"}
+EXACT = {"ce": 0.5, "ce padded": 0.9, "ce padded:6": 0.9, "soft": 0.6, "soft padded": 0.6, "emd reversed": 0.2}
 
 
 def config(label):
@@ -22,14 +23,18 @@ def config(label):
     return {**soft, **({"format": kind} if kind else {})}
 
 
-def made(labels=tuple(EXACT), seeds=4):
+LABELS = ("ce", "ce padded", "soft", "soft padded", "emd reversed")
+
+
+def made(labels=LABELS, seeds=4, model="tiny", exact=EXACT, **settings):
     def measures(label, rule, seed, split):
         rng = np.random.default_rng([seed, split, sum(map(ord, label))])
-        right = (rng.random(len(GOLDS)) < EXACT[label]).astype(float)
+        right = (rng.random(len(GOLDS)) < {**EXACT, **exact}[label]).astype(float)
         return {"exact": right}
 
     pairs = [(label, "greedy") for label in labels]
-    return setup_in_memory(pairs, measures, GOLDS, headline="exact", seeds=seeds, task="arithmetic", config=config)
+    known = {"headline": "exact", "seeds": seeds, "model": model, "task": "arithmetic"}
+    return setup_in_memory(pairs, measures, GOLDS, **known, config=lambda label: {**config(label), "task_settings": settings})
 
 
 def test_each_format_is_compared_with_plain_text_of_the_same_loss():
@@ -62,12 +67,43 @@ def test_the_sentence_names_what_is_significant():
     assert formats(made(("ce", "soft")), headline_of(made(("ce", "soft")))) is None
 
 
-def test_a_format_is_not_what_is_recommended():
-    """numerate recommends ce for sums: plain text, so that a better format is a better pair."""
-    setup = made(seeds=8)
-    check = check_recommendation(setup, headline_of(setup))
+def checked(**setting):
+    setup = made(**setting)
+    return check_recommendation(setup, headline_of(setup))
+
+
+@pytest.mark.parametrize("padded", ["ce padded", "ce padded:6"])
+def test_padded_numbers_are_recommended_for_sums(padded):
+    check = checked(labels=("ce", padded, "soft"), seeds=8, **SUMS)
+    assert check.pair == (padded, "greedy")
+    assert check.agreement == "agrees"
+    assert check.sentence.startswith(f"This agrees with what numerate recommends for sums: {padded} with greedy answers is ")
+
+
+def test_padded_numbers_can_be_worse():
+    check = checked(labels=("ce", "ce padded", "soft"), seeds=8, exact={"soft": 1.0}, **SUMS)
+    assert check.agreement == "contradicts"
+    assert check.sentence.startswith(
+        "numerate recommends ce padded with greedy answers for sums; here soft with greedy answers is significantly better: "
+    )
+
+
+def test_sums_in_plain_text_alone():
+    check = checked(labels=("ce", "soft", "soft padded"), **SUMS)
+    assert check.agreement == "not run"
+    assert check.sentence == (
+        "numerate recommends ce padded with greedy answers for sums, which this comparison does not include: run it with "
+        "--loss ce --format padded."
+    )
+
+
+@pytest.mark.parametrize("other", [{}, {"operations": "+-"}, {"operations": "*"}, {**SUMS, "model": "smollm2"}], ids=str)
+def test_a_format_is_recommended_only_where_it_was_measured(other):
+    """Other expressions and pre-trained models are recommended in plain text, so that a better format is a better pair."""
+    check = checked(seeds=8, **other)
     assert check.pair == ("ce", "greedy")
     assert check.agreement == "contradicts"
+    assert "recommends ce with greedy answers for " in check.sentence
     assert "ce padded" in check.sentence
 
 

@@ -232,7 +232,8 @@ class TestFiles:
         page = write_report(make_run(tmp_path, ("ce", "soft")))
         data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
         (told,) = data["recommendations"]
-        assert (told["kind"], told["loss"], told["decision"], told["agreement"]) == ("table", "soft", "median", "agrees")
+        named = [told[name] for name in ("kind", "loss", "format", "decision", "agreement")]
+        assert named == ["table", "soft", "plain", "median", "agrees"]
         assert told["sentence"] == data["answers"][0]["sentences"][-1]
         assert f"<p>{told['sentence']}</p>" in html.unescape(page.read_text(encoding="utf-8"))
         assert len(told["others"]) == (2 * 3 - 1) * 2  # pairs and splits

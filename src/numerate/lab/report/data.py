@@ -125,7 +125,7 @@ def _recommendation(chapter: Chapter) -> Iterator[dict[str, Any]]:
             row |= {"difference": gain.estimate, "difference_low": gain.low, "difference_high": gain.high}
             row |= {"p": tested.p_value, "p_holm": tested.corrected_p, "seeds": tested.seeds}
         rows.append(row)
-    known = {name: getattr(check.recommendation, name) for name in ("kind", "loss", "decision", "reason", "results")}
+    known = {name: getattr(check.recommendation, name) for name in ("kind", "loss", "format", "decision", "reason", "results")}
     yield {"setup": chapter.setup.title, **known, "agreement": check.agreement, "sentence": check.sentence, "others": rows}
 
 

@@ -1,7 +1,7 @@
-"""Say whether a comparison agrees with the loss and decision that :func:`numerate.recommended` names for its kind of numbers.
+"""Say whether a comparison agrees with the loss, format and decision that :func:`numerate.recommended` names for its numbers.
 
-The recommended pair is compared with every other pair of loss and decision by the headline metric, paired by example and seed.
-P-values are corrected by Holm's method over all pairs and splits.
+The recommended pair of loss, with its format, and decision is compared with every other pair by the headline metric, paired by
+example and seed. P-values are corrected by Holm's method over all pairs and splits.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Literal
 
 import numpy as np
 
+from numerate.lab.data import Arithmetic, Task
 from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.models.names import BUILT
 from numerate.lab.models.settings import PLAIN
 from numerate.lab.report.analysis import Score, Setup, against, estimate, few_decide, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
-from numerate.lab.training.config import CROSS_ENTROPY, run_name
+from numerate.lab.training.config import CROSS_ENTROPY, in_format, run_name
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.measures import mean_measure
 from numerate.lab.wording.text import counted, listed, p_equation, sentence
@@ -44,6 +46,14 @@ class RecommendationCheck:
     settings: int = 0  # number of settings with which the recommended loss was run, of which the best counts
 
 
+def recommended_for(task: Task, model: str) -> Recommendation:
+    """Return what is recommended for a task and a model; a format only where it was measured: for sums, from scratch."""
+    best = recommended(task.number_kind)
+    if best.kind == "sums" and not (isinstance(task, Arithmetic) and {*task.operations} == {"+"}):
+        best = replace(best, title="exact answers", format=PLAIN)
+    return best if model in BUILT else replace(best, format=PLAIN)
+
+
 def check_recommendation(setup: Setup, headline: Sequence[Score]) -> RecommendationCheck | None:
     """Compare the recommended pair with all others; ``headline`` has the scores of the headline metric by decision.
 
@@ -53,11 +63,12 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     task = setup.known_task()
     if task is None:
         return None
-    best = recommended(task.number_kind)
+    best = recommended_for(task, setup.model)
+    name = in_format(best.loss, best.format)
     rule = same_rule(setup.decisions(), best.decision)
-    ours = [score for score in headline if (_loss(setup, score.label), score.decision) == (best.loss, rule)]
+    ours = [score for score in headline if (_loss(setup, score.label), score.decision) == (name, rule)]
     if not ours:
-        told = f"numerate recommends {pair(best.loss, best.decision)} for {best.title}, which this comparison does not include: "
+        told = f"numerate recommends {pair(name, best.decision)} for {best.title}, which this comparison does not include: "
         return RecommendationCheck(best, "not run", f"{told}run it with {best.options}.", ())
     sign = 1 if setup.headline.higher_is_better else -1
     bases = sorted((s for s in ours if s.split == setup.splits[0]), key=lambda s: sign * s.interval.estimate, reverse=True)
@@ -74,7 +85,8 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     if not tested or not setup.judged:
         return "untested", ""
     plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (CROSS_ENTROPY, GREEDY)]
-    near, said = setup.splits[0], best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
+    near, name = setup.splits[0], in_format(best.loss, best.format)
+    said = name if base.label == name else f"{name} ({base.label})"
     won = sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size))
     if won and won[0].split == near:
         first, *others = won
@@ -131,6 +143,7 @@ def _larger_error(setup: Setup, ours: Score, others: Sequence[Score]) -> str:
 
 
 def _loss(setup: Setup, label: str) -> str:
-    """Return the name of a loss in ``numerate compare --loss``, with its format, whatever its label."""
+    """Return the name of a loss in ``numerate compare --loss``, with the kind of its format, whatever its label."""
     config = next(iter(setup.cells[label].values())).config
-    return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"), config.get("format", PLAIN))
+    kind = setup.format(label).partition(":")[0]  # without digits and decimals
+    return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"), kind)
