@@ -93,6 +93,12 @@ def test_a_recommended_loss_is_kept(tmp_path, measure):
     assert chosen(fitted(tmp_path, 300, **table))[0] == ["ce", "soft"]
 
 
+def test_a_recommended_format_is_kept(tmp_path, measure):
+    sums = {"losses": ["emd", "ce"], "formats": ["plain", "spaced", "padded"], "baseline": "ce"}
+    assert chosen(fitted(tmp_path, 300, task_settings={"operations": "+"}, **sums))[0] == ["ce", "ce padded"]
+    assert chosen(fitted(tmp_path, 300, **sums))[0] == ["emd", "ce"]
+
+
 def test_soft_labels_may_be_left_out(tmp_path, measure):
     assert chosen(fitted(tmp_path, 300, losses=["ce", "smmd", "soft"], soft={"relative": 0.1}))[0] == ["ce", "smmd"]
 

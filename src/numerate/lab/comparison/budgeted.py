@@ -44,11 +44,11 @@ from numerate.lab.files.progress import in_words, roughly
 from numerate.lab.files.records import jsonable, write_json
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.models.names import BUILT
-from numerate.lab.training.config import RunConfig
+from numerate.lab.report.recommended import recommended_for
+from numerate.lab.training.config import RunConfig, in_format
 from numerate.lab.training.prepare import load_run_model
 from numerate.lab.training.run import run
 from numerate.lab.training.validation import MOST
-from numerate.recommendation import recommended
 
 PLAN = "budget.json"
 CHOSEN = ("losses", "seeds", "steps", "eval_examples")
@@ -222,7 +222,8 @@ def _options(
 ) -> tuple[list[str], Choice, Choice]:
     """Return the losses in the order in which they are kept, the baseline and those recommended first; the least and the most."""
     names = dict.fromkeys(cell.name for cell in experiment.cells())
-    first = [experiment.baseline, *(recommended(task.number_kind).loss for task in tasks.values())]
+    best = [recommended_for(tasks[task_key(cell)], cell.model) for cell in experiment.of_one_seed()]
+    first = [experiment.baseline, *(in_format(one.loss, one.format) for one in best)]
     losses = list(dict.fromkeys([*(name for name in first if name in names), *names]))
     default = {name: field.default for name, field in RunConfig.model_fields.items()}
     steps, tests = (int({**default, **experiment.settings}[name]) for name in ("steps", "eval_examples"))
