@@ -2,7 +2,7 @@
 
     python research/pool_tables.py sizes tables     # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
     python research/pool_tables.py baselines        # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
-    python research/pool_tables.py published        # the pool of eight on clocks against every loss of part 6 at its best
+    python research/pool_tables.py published clocks # the pool of eight against every loss of part 6 at its best; also products, part 4
     python research/pool_tables.py weights          # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
     python research/pool_tables.py cheaper          # checkpoints of a cyclic schedule, dropout left on, and students
     python research/pool_tables.py disagreement     # which score tells rows unlike those of the training
@@ -25,6 +25,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import curves
 import scores
 from keep import SCORES
 from tables import number, signed
@@ -48,6 +49,7 @@ PARTS = {  # comparisons, the metric, and whether more is better
     "clocks": (["pools_clocks"], "clock_accuracy", True),
     "boxes": (["pools_boxes"], "acc_50", True),
 }
+PUBLISHED = {"clocks": ("clock_accuracy", "exact times"), "products": ("exact", "exact answers")}
 HL_GAUSS = {f"pools_{table}{size}": f"tables_{table}{size}_rivals" for table in TABLES for size in ("", "_10000")}
 HL_GAUSS |= {"pools_diamonds": "registry_diamonds_rivals"}  # on the rows of tables_diamonds
 HL_GAUSS.pop("pools_diamonds_10000")  # other rows
@@ -151,24 +153,34 @@ def baselines_table(folder: Path) -> Iterator[str]:
         yield row(name, number(mean(ours)), *cells)
 
 
-def published_table(folder: Path) -> Iterator[str]:
-    """Yield a table of the pool of eight on clocks, the mode, against one model of each loss on the same pictures."""
-    file, metric = folder / "clocks_10000_scores.csv.xz", "clock_accuracy"
-    if (table := read("pools_clocks", folder)) is None or not file.is_file():
+def published_table(folder: Path, task: str) -> Iterator[str]:
+    """Yield a table of the pool of eight on a task, the mode, against one model of each published loss on the same rows."""
+    metric, what = PUBLISHED[task]
+    if (table := read(f"pools_{task}", folder)) is None:
         return
-    table = table[table["split"] == "interpolate"]
+    table = table[(table["split"] == "interpolate") & (table["label"] == "ce")]
     pool = by_draw(table, metric, members=8, decision="mode")
-    found = {"`ce`, greedy, the first member": by_draw(table, metric, members=1, decision="greedy")}
-    for kept in scores.read(file):
-        for label in kept.labels:
-            for rule in dict.fromkeys(("greedy", kept.best(label, "interpolate", metric)[1])):
-                exact = kept.scores[label, rule, "interpolate", metric].mean(1)
-                found[f"`{label}`, {rule}"] = dict(enumerate(exact.tolist()))
+    found = dict(_published_clocks(table, metric, folder) if task == "clocks" else _published_products(folder))
     p = compared({name: (pool, theirs) for name, theirs in found.items()})
-    yield from head("against", "exact times", "pool of 8, mode", "difference")
+    yield from head("against", what, "pool of 8, mode", "difference")
     for name, theirs in found.items():
         exact = shown(mean(theirs), share=True), shown(mean(pool), share=True)
         yield row(name, *exact, change(pool, theirs, p.get(name), share=True))
+
+
+def _published_clocks(table: pd.DataFrame, metric: str, folder: Path) -> Iterator[tuple[str, Mapping[int, float]]]:
+    yield "`ce`, greedy, the first member", by_draw(table, metric, members=1, decision="greedy")
+    for kept in scores.read(folder / "clocks_10000_scores.csv.xz"):
+        for label in kept.labels:
+            for rule in dict.fromkeys(("greedy", kept.best(label, "interpolate", metric)[1])):
+                exact = kept.scores[label, rule, "interpolate", metric].mean(1)
+                yield f"`{label}`, {rule}", dict(enumerate(exact.tolist()))
+
+
+def _published_products(folder: Path) -> Iterator[tuple[str, Mapping[int, float]]]:
+    runs = curves.read(folder / "products_curves.csv")
+    for label in ("ce", "emd", "ntil", "smmd", "number"):  # the others are controls
+        yield f"`{label}`, greedy", {run.seed: run.tested for run in runs if run.label == label}
 
 
 def _others(table: str, folder: Path) -> dict[str, Mapping[int, float]]:
@@ -272,9 +284,12 @@ def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+_CHOICES: dict[str, tuple[Callable[[Path, str], Iterator[str]], Sequence[str]]] = {
+    "sizes": (sizes_table, tuple(PARTS)),
+    "published": (published_table, tuple(PUBLISHED)),
+}
 _TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "baselines": baselines_table,
-    "published": published_table,
     "weights": weights_table,
     "cheaper": cheaper_table,
     "disagreement": disagreement_table,
@@ -285,16 +300,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("sizes", *_TABLES):
+    for name in (*_CHOICES, *_TABLES):
         command = commands.add_parser(name)
-        if name == "sizes":
-            command.add_argument("part", choices=tuple(PARTS))
+        if name in _CHOICES:
+            command.add_argument("part", choices=_CHOICES[name][1])
         command.add_argument("--scores", type=Path, default=SCORES, help="default: research/scores")
         command.add_argument("--title", help="a heading, if there is a table")
     given = parser.parse_args(arguments)
-    lines: Sequence[str] = [
-        *(sizes_table(given.scores, given.part) if given.command == "sizes" else _TABLES[given.command](given.scores))
-    ]
+    name, folder = given.command, given.scores
+    lines: Sequence[str] = [*(_CHOICES[name][0](folder, given.part) if name in _CHOICES else _TABLES[name](folder))]
     if lines and given.title:
         lines = [f"## {given.title}\n", *lines]
     print("\n".join(lines))

@@ -39,13 +39,16 @@ def figures() -> dict[str, str]:
         **{f"raters_median_{label}": median[label] for label in ("ce", "soft")},
         **{f"raters_crps_{label}": crps[label] for label in ("ce", "soft")},
         **{f"clocks_{rule}": clocks[rule] for rule in clocks},
-        **{f"clocks_members_{size}": _clocks_read(size) for size in (1, 8)},
+        **{f"clocks_members_{size}": _mode_of_pool("clocks", "clock_accuracy", size) for size in (1, 8)},
+        **{f"products_members_{size}": _mode_of_pool("products", "exact", size) for size in (1, 8)},
         **{f"boxes_{size}_{label}": f"{boxes[size][label]} %" for size in boxes for label in ("ce", "soft")},
     }
     for name in ("sums", "products"):
         found |= _against_others(name, _exact(name, "small"))
     found["sums_plain"] = f"{_exact('sums_tokens', 'tiny-3')['ce']} %"
     found["sums_padded"] = f"{_exact('formats_sums', 'tiny-3')['ce padded']} %"
+    products = _exact("formats_products", "tiny-3")
+    found |= {"products_plain": f"{products['ce']} %", "products_padded": f"{products['ce padded']} %"}
     for name in ("svamp", "gsm8k"):
         found |= _against_others(name, _score(name, "exact"))
     return found
@@ -65,11 +68,11 @@ def _pool_cut() -> str:
     return f"{min(cut):.0f} to {max(cut):.0f} %"
 
 
-def _clocks_read(members: int) -> str:
-    """Return how many clocks the mode of a pool reads, in per cent."""
-    table = pool_tables.read("pools_clocks", SCORES)
+def _mode_of_pool(task: str, metric: str, members: int) -> str:
+    """Return how many answers of a pool, its mode, are exact, in per cent."""
+    table = pool_tables.read(f"pools_{task}", SCORES)
     assert table is not None
-    exact = pool_tables.by_draw(table, "clock_accuracy", decision="mode", members=members, split=SPLIT)
+    exact = pool_tables.by_draw(table, metric, label="ce", decision="mode", members=members, split=SPLIT)
     return f"{100 * pool_tables.mean(exact):.1f}"
 
 

@@ -279,6 +279,8 @@ BAD: list[tuple[str, str]] = [
     ("predict m --data {table} --target price --chat", "--chat has no effect without --url"),
     ("predict m --data {table} --target price --tokenizer smollm2", "--tokenizer has no effect without --url"),
     ("predict m --data {table} --target price --api-key-variable KEY", "--api-key-variable has no effect without --url"),
+    ("predict m --data {table} --target price --timeout 5", "--timeout has no effect without --url"),
+    ("predict m --data {table} --target price --concurrency 2", "--concurrency has no effect without --url"),
     ("predict m --data {table} --target price --url localhost:9000", "is not the URL of a server"),
     (
         "predict m --data {table} --target price --url http://localhost/v1 --api-key-variable NO_KEY",

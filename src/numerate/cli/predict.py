@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _data, _answer, _other = map(options, ("Data", "Answer", "Model of another server"))
 _MOST_PROBLEMS, _BARS = 5, 8
+_TIMEOUT, _AT_ONCE = 300.0, 8  # of requests to a server
 _SCORES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
@@ -73,15 +74,16 @@ def predict(
     chat: Chat = False,
     tokenizer: ServedTokenizer = None,
     api_key_variable: ApiKeyVariable = None,
-    timeout: Annotated[float, _other("SECONDS", "Time for a response.", min=0.001)] = 300,
-    concurrency: Annotated[int, _other("N", "Requests at a time.", min=1)] = 8,
+    timeout: Annotated[float, _other("SECONDS", "Time for a response.", min=0.001)] = _TIMEOUT,
+    concurrency: Annotated[int, _other("N", "Requests at a time.", min=1)] = _AT_ONCE,
     trust_remote_code: TrustRemoteCode = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict a number and an interval for each row of a table. Rerun to continue after an interruption."""
     if url is None:
-        check_without_url({"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable})
+        given = {"--chat": chat, "--tokenizer": tokenizer, "--api-key-variable": api_key_variable}
+        check_without_url(given | {"--timeout": timeout != _TIMEOUT, "--concurrency": concurrency != _AT_ONCE})
     elif trust_remote_code:
         raise ValueError("--trust-remote-code has no effect with --url: the server loads the model; leave it out.")
     from rich.console import Console
