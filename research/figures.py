@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 BASELINE, OURS = "ce", "soft"
 COLORS = {BASELINE: "#555555", OURS: "#d1570c"}
 PUBLISHED = "#3b78b5"
+MODEL_TITLES = {"small": "one digit to a token", "tiny-3": "up to three digits to a token"}
 FORMAT_COLORS = {"ce padded": "#d1570c", "ce spaced": "#3a8f5b", "ce padded+spaced": "#8a4fb0"}
 WEIGHT_STYLES = {"smmd": (PUBLISHED, "o"), "number": ("#d1570c", "s"), "ntil": ("#3a8f5b", "D")}
 HIGHEST = 6  # per cent: where the axis of the figure of weights ends
@@ -279,6 +280,27 @@ def curves_figure(files: Sequence[Path]) -> Any:
     return drawn
 
 
+def formats_figure(files: Sequence[Path]) -> Any:
+    """Draw the exact test answers of each format, a point for each run, with their mean; plain text is a line."""
+    runs = [curve for file in files for curve in curves.read(file)]
+    models = [*dict.fromkeys(curve.model for curve in runs)]
+    drawn, axes = plt.subplots(1, len(models), figsize=(5.2 * len(models), 4.4), sharex=True, sharey=True, layout="constrained")
+    labels = [*dict.fromkeys(curve.label for curve in runs)]
+    for axis, model in zip(axes, models, strict=True):
+        shares = {label: [100 * run.tested for run in runs if (run.model, run.label) == (model, label)] for label in labels}
+        axis.axvline(np.mean(shares[BASELINE]), color=COLORS[BASELINE], linewidth=1, linestyle="--")
+        for place, label in enumerate(reversed(labels)):
+            color = COLORS[BASELINE] if label == BASELINE else PUBLISHED
+            axis.scatter(shares[label], [place] * len(shares[label]), s=14, color=color, alpha=0.35, linewidths=0)
+            axis.scatter(np.mean(shares[label]), place, s=75, color=color)
+        axis.set_title(MODEL_TITLES[model], fontsize=11)
+        axis.set_xlabel("exact answers, %")
+        _plain(axis, "top", "right", "left")
+        axis.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(labels)), [label.removeprefix("ce ") for label in [*labels[:0:-1], "plain"]])
+    return drawn
+
+
 def _plain(axis: Any, *sides: str) -> None:
     axis.spines[[*(sides or ("top", "right", "left"))]].set_visible(False)
     if not sides:
@@ -369,6 +391,12 @@ FIGURES = {
     ),
     "sums": Figure("research/images/sums.png", ("sums_curves.csv",), curves_figure),
     "sums_tokens": Figure("research/images/sums_tokens.png", ("sums_tokens_curves.csv",), curves_figure),
+    "formats_products": Figure(
+        "docs/images/formats_products.png",
+        ("formats_products_curves.csv",),
+        formats_figure,
+        title="Products of two numbers of up to two digits: each run, and the mean of eight",
+    ),
     "formats_sums": Figure("docs/images/formats_sums.png", ("sums_tokens_curves.csv", "formats_sums_curves.csv"), curves_figure),
 }
 

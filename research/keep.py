@@ -27,10 +27,12 @@ from typing import Any
 
 import pandas as pd
 
-from numerate.lab.evaluation.missing import with_fallback
+from numerate.lab.evaluation.missing import FALLBACK, with_fallback
 
 SCORES = Path(__file__).parent / "scores"
 GREEDY, TEST = "greedy", "test"
+READ = ("split", "index", "gold", "answer", FALLBACK, "measures", "decisions", "crps", "covers", "interval", "pools", "seconds")
+"""The fields of a prediction that are read here."""
 SETTINGS = ("train_examples", "steps", "learning_rate", "weight", "width")
 
 Record = dict[str, Any]

@@ -2,7 +2,7 @@
 
     python research/pool_tables.py sizes tables     # pools of 1, 2, 4, 8 members: also tables_10000, padded, pretrained, exact
     python research/pool_tables.py baselines        # the pool of eight against scalar heads, HL-Gauss bins and gradient boosting
-    python research/pool_tables.py published clocks # the pool of eight against every loss of part 6 at its best; also products, part 4
+    python research/pool_tables.py published clocks # the pool of eight against every loss at its best; also products
     python research/pool_tables.py weights          # equal and fitted weights, averaged quantiles: errors, CRPS, coverage, widths
     python research/pool_tables.py cheaper          # checkpoints of a cyclic schedule, dropout left on, and students
     python research/pool_tables.py disagreement     # which score tells rows unlike those of the training

@@ -15,42 +15,72 @@
                The members of a run are a stack already
 
 With several formats, rates are tried with ``ce`` in each of them, and kept for the other losses in that format. ``--only`` takes
-the entries of one part; ``--plan`` says how many minutes they take, from ``seconds`` and what fits onto the GPU at a time.
+the entries of one part, or of one model of it (``--only 'sizes_*:SmolLM2*'``), in the order of the schedule; ``--plan`` says how
+many minutes they take, from ``seconds`` and what fits onto the GPU at a time.
 
-Data and models are read from the working folder. Runs lie in ``runs/NAME``, where NAME is that of the config or of the entry, as
-those of ``numerate compare``. A run that is there, or whose scores ``keep.py`` has kept, is not run again, so that another call
-goes on. Runs that fail are listed with their error, and tried again by the next call. At the end, ``--pack FILE`` writes what
-keep.py reads of all finished runs into an archive (.tar.xz): unpacked in the working folder, it continues on another machine.
+Data and models are read from the working folder. An entry whose model is not there waits for it, and is listed at the end if it
+has not come. A model counts as complete once it is there: write it beside its place, and rename it.
+
+Runs lie in ``runs/NAME``, where NAME is that of the config or of the entry, as those of ``numerate compare``. A run that is
+finished, or whose scores ``keep.py`` has kept, is not run again, so that another call goes on. Runs that fail are listed with
+their error, and tried again by the next call. At the end, ``--pack FILE`` writes what keep.py reads of all finished runs into an
+archive (.tar.xz): unpacked in the working folder, it continues on another machine.
+
+A run, or a stack of them, is a process that is forked from this one, which has imported what it needs. This takes Linux.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import csv
+import gc
 import json
 import lzma
-import subprocess
+import os
+import signal
 import sys
 import tarfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from io import BytesIO
 from itertools import accumulate
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from keep import READ
+
 from numerate.lab.comparison.cells import TUNING_SEED, cell_folder, is_finished, run_cells, validation_score, write_plan
 from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
+from numerate.lab.models.names import NAMED
 from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, run_name
 from numerate.lab.training.stacked import stacks
 
 HERE = Path(__file__).parent
 KEPT = ("experiment.json", "config.json", "result.json", "predictions.jsonl", "curve.jsonl")
 TRIAL = {"validation": True, "decide": (), "seed": TUNING_SEED, "members": 1}
+IMPORTED = (
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.llava.modeling_llava",
+    "transformers.models.qwen2.modeling_qwen2",
+    "numerate.lab.training.trainer",
+    "peft",
+    "gguf",
+)
+"""What runs import beyond this file."""
 
 
 @dataclass
@@ -73,6 +103,21 @@ class Entry:
     def folder(self) -> Path:
         """The folder of the comparison, which its models share."""
         return Path("runs") / self.name
+
+    @property
+    def title(self) -> str:
+        """The comparison and its model."""
+        return f"{self.name} ({self.experiment.models[0]})"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the entry's model is: one that is built, or a path in the working folder."""
+        return self.model is None or self.model in NAMED or Path(self.model).expanduser().exists()
+
+    def fits(self, pattern: str) -> bool:
+        """Return whether the entry is one of ``NAME`` or ``NAME:MODEL``."""
+        name, _, model = pattern.partition(":")
+        return fnmatchcase(self.name, name) and (not model or fnmatchcase(self.experiment.models[0], model))
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -172,7 +217,7 @@ class Job:
 
     entry: Entry
     cells: list[RunConfig]
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     begun: float
 
     @property
@@ -191,56 +236,114 @@ class Job:
     @property
     def log(self) -> Path:
         """Where its output goes."""
-        return cell_folder(self.entry.folder, self.cells[0]).with_suffix(".log")
+        return _log(self.entry, self.cells[0])
+
+    def kill(self) -> None:
+        """Kill the process, and those that it has started, such as the workers of its data loader."""
+        with suppress(ProcessLookupError):  # forked just now, it has no group of its own yet
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+
+
+def _log(entry: Entry, first: RunConfig) -> Path:
+    """Return the file for the output of a job, beside the folder of its first run."""
+    return cell_folder(entry.folder, first).with_suffix(".log")
+
+
+def import_all() -> None:
+    """Import what runs need. CUDA must not be initialised here: a forked process could not use it."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # otherwise torch.cuda.is_available() does
+    for name in IMPORTED:
+        if find_spec(name.partition(".")[0]) is not None:  # a run that lacks peft says so
+            import_module(name)
+    gc.freeze()  # collections in forked processes would copy what they share
+    atexit.register(gc.unfreeze)  # otherwise triton reports what is left at the end as leaked
+
+
+def forked(function: Callable[..., object], *arguments: object) -> BaseProcess:
+    """Return a process that calls a function with all that is imported here."""
+    process = get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    return process
 
 
 def begin(entry: Entry, cells: list[RunConfig]) -> Job:
-    """Start runs; their output goes into a file beside the folder of the first."""
-    folder = cell_folder(entry.folder, cells[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = folder.with_suffix(".settings.json")
-    settings.write_text(json.dumps([cell.model_dump(mode="json") for cell in cells]), encoding="utf-8")
-    with folder.with_suffix(".log").open("wb") as log:
-        command = [sys.executable, __file__, "--cells", str(settings), "--folder", str(entry.folder)]
-        return Job(entry, cells, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), time.monotonic())
+    """Start runs; their output goes into a file."""
+    file = _log(entry, cells[0])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", encoding="utf-8", errors="replace", buffering=1) as log:
+        return Job(entry, cells, forked(in_job, cells, entry.folder, log), time.monotonic())
+
+
+def in_job(cells: list[RunConfig], folder: Path, log: TextIO) -> None:
+    """Do runs, in a process that is the first of its own group."""
+    os.setpgid(0, 0)
+    sys.stdout = sys.stderr = log
+    for descriptor in (1, 2):  # of libraries that are not Python
+        os.dup2(log.fileno(), descriptor)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    run_cells(cells, folder)
+
+
+def _end_with_parent() -> None:
+    """End the group of this process when the schedule was killed: signals to the group of the schedule do not reach it."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)
 
 
 def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, poll: float = 0.5) -> list[str]:
-    """Run what is left until the time is over; return a line for each run that failed."""
-    end, running, failed, failures = time.monotonic() + seconds, list[Job](), set[str](), list[str]()
+    """Run what is left until the time is over; return a line for each run that failed, and for each entry without its model."""
+    end, running, failed, failures = time.monotonic() + seconds, list[Job](), list[Job](), list[str]()
+    known = dict[int, list[list[RunConfig]]]()
 
-    def candidates() -> Iterator[tuple[Entry, list[RunConfig]]]:
-        busy = failed | {cell.hash for job in running for cell in job.cells}
-        for entry in entries:
-            yield from ((entry, cells) for cells in entry.grouped(entry.left) if not any(cell.hash in busy for cell in cells))
+    def todo(entry: Entry) -> list[list[RunConfig]]:
+        """Return what is left to begin, found anew when a job of the entry has ended: to look at every run takes long."""
+        if id(entry) not in known:
+            begun = {cell.hash for job in (*running, *failed) if job.entry is entry for cell in job.cells}
+            known[id(entry)] = entry.grouped([cell for cell in entry.left if cell.hash not in begun])
+        return known[id(entry)]
 
-    while True:
-        now, free = time.monotonic(), gib - sum(job.entry.gib for job in running)
-        for entry, cells in candidates():
-            if len(running) == processes:
+    def in_time(entry: Entry) -> bool:
+        return entry.gib <= gib and time.monotonic() + entry.seconds <= end
+
+    def has_room(entry: Entry) -> bool:
+        return len(running) < processes and entry.gib <= gib - sum(job.entry.gib for job in running)
+
+    def waiting() -> list[Entry]:
+        return [entry for entry in entries if not entry.is_there and todo(entry)]
+
+    if absent := dict.fromkeys(str(entry.model) for entry in entries if not entry.is_there):
+        print(f"models that are not there yet: {', '.join(absent)}", flush=True)
+    try:
+        while True:
+            for entry in entries:
+                while has_room(entry) and in_time(entry) and todo(entry) and entry.is_there:
+                    running.append(begin(entry, todo(entry).pop(0)))
+            if not running and not any(map(in_time, waiting())):
                 break
-            if entry.gib <= free and now + entry.seconds <= end:
-                running.append(begin(entry, cells))
-                free -= entry.gib
-        if not running:
-            return failures
-        time.sleep(poll)
-        for job in [job for job in running if job.process.poll() is not None]:
-            running.remove(job)
-            took = f"{time.monotonic() - job.begun:.0f} s"
-            if job.finished:
-                print(f"{job.title}: {took}", flush=True)
-                continue
-            failed.update(cell.hash for cell in job.cells)
-            log = job.log.read_text(encoding="utf-8", errors="replace")
-            failures.append(f"{job.title}: failed after {took}: {(log.strip().splitlines() or ['no output'])[-1][:300]}")
-            print(failures[-1], flush=True)
-        if time.monotonic() > end:
-            for job in running:
-                job.process.kill()
-                job.process.wait()
-                print(f"{job.title}: given up, out of time", flush=True)
-            return failures
+            time.sleep(poll)
+            for job in [job for job in running if job.process.exitcode is not None]:
+                running.remove(job)
+                known.pop(id(job.entry), None)
+                took = f"{time.monotonic() - job.begun:.0f} s"
+                if job.finished:
+                    print(f"{job.title}: {took}", flush=True)
+                    continue
+                failed.append(job)
+                log = job.log.read_text(encoding="utf-8", errors="replace")
+                failures.append(f"{job.title}: failed after {took}: {(log.strip().splitlines() or ['no output'])[-1][:300]}")
+                print(failures[-1], flush=True)
+            if time.monotonic() > end:
+                for job in running:
+                    print(f"{job.title}: given up, out of time", flush=True)
+                break
+    finally:
+        for job in running:
+            job.kill()
+    return failures + [f"{entry.title}: not run, its model is not there" for entry in waiting()]
 
 
 def planned(entry: Entry, *, gib: float, processes: int) -> tuple[float, str]:
@@ -251,8 +354,8 @@ def planned(entry: Entry, *, gib: float, processes: int) -> tuple[float, str]:
     minutes = jobs * entry.seconds / 60 / max(1, min(processes, int(gib / entry.gib)))
     labels = ", ".join(dict.fromkeys(run.name for run in runs))
     tried = f"{len(trials)} trials, " if trials else ""
-    of = f"{entry.name} ({entry.experiment.models[0]})"
-    return minutes, f"{of}: {tried}{len(runs)} runs of {steps} steps: {labels}" if runs else f"{of}: nothing left"
+    left = f"{tried}{len(runs)} runs of {steps} steps: {labels}" if runs else "nothing left"
+    return minutes, f"{entry.title}: {left}"
 
 
 def finish(entries: list[Entry]) -> None:
@@ -269,36 +372,43 @@ def finish(entries: list[Entry]) -> None:
 
 
 def pack(entries: list[Entry], file: Path) -> None:
-    """Write the finished runs, without weights and pictures, into an archive."""
-    with tarfile.open(file, "w:xz") as archive:
-        for folder in dict.fromkeys(entry.folder for entry in entries):
-            for path in sorted(folder.rglob("*")):
-                in_run = path.parent.parent.name == "cells"
-                if path.name in KEPT and (not in_run or (path.parent / "result.json").is_file()):
-                    archive.add(path)
+    """Write what keep.py reads of the finished runs into an archive."""
+    folders = dict.fromkeys(entry.folder for entry in entries)
+    paths = [path for folder in folders for path in sorted(folder.rglob("*")) if path.name in KEPT and _is_finished(path)]
+    with tarfile.open(file, "w:xz", preset=1) as archive, get_context("fork").Pool() as pool:
+        for path, content in zip(paths, pool.imap(_read_by_keep, paths, chunksize=8), strict=True):
+            about = archive.gettarinfo(path)
+            about.size = len(content)
+            archive.addfile(about, BytesIO(content))
+
+
+def _is_finished(path: Path) -> bool:
+    return path.parent.parent.name != "cells" or (path.parent / "result.json").is_file()
+
+
+def _read_by_keep(path: Path) -> bytes:
+    """Return a file; of predictions without prompts, texts and distributions, which are most of it."""
+    if path.name != "predictions.jsonl":
+        return path.read_bytes()
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return "".join(json.dumps({name: record[name] for name in READ if name in record}) + "\n" for record in records).encode()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("schedule", type=Path, nargs="?")
+    parser.add_argument("schedule", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--gib", type=float, default=130.0, help="GPU memory that runs may share")
     parser.add_argument("--processes", type=int, default=14, help="the most runs at a time")
     parser.add_argument("--pack", type=Path, help="archive of the finished runs, written at the end")
-    parser.add_argument("--only", action="append", metavar="NAME", help="entries of this name, such as pools_*; may be repeated")
+    named = "entries of this name, such as pools_*, or of one model of them, such as sizes_*:SmolLM2*; may be repeated"
+    parser.add_argument("--only", action="append", metavar="NAME[:MODEL]", help=named)
     parser.add_argument("--plan", action="store_true", help="list what is left, and run nothing")
-    parser.add_argument("--cells", type=Path, help=argparse.SUPPRESS)  # in the process of a run, or of a stack
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.cells is not None:
-        run_cells([RunConfig(**cell) for cell in json.loads(given.cells.read_text(encoding="utf-8"))], given.folder)
-        return
-    if given.schedule is None:
-        parser.error("expected a schedule, such as research/schedule.yaml")
     entries = read_schedule(given.schedule)
     if given.only:
-        entries = [entry for entry in entries if any(fnmatchcase(entry.name, name) for name in given.only)]
+        entries = [entry for entry in entries if any(map(entry.fits, given.only))]
         if not entries:
             parser.error(f"--only {' '.join(given.only)} fits no entry of {given.schedule}.")
     if given.plan:
@@ -310,12 +420,18 @@ def main(arguments: list[str] | None = None) -> None:
             )
         )
         return
+    if sys.platform != "linux":
+        sys.exit(f"schedule.py forks its runs, which takes Linux, and this is {sys.platform}: expected numerate compare instead.")
+    import_all()
     failures = work(entries, seconds=60 * given.minutes, gib=given.gib, processes=given.processes)
-    finish(entries)
+    listing = forked(finish, entries)  # it asks for the GPU's name, which initialises CUDA
+    listing.join()
+    if listing.exitcode:
+        failures.append("The finished runs could not be listed: see above.")
     if given.pack is not None:
         pack(entries, given.pack)
     if failures:
-        sys.exit("\n".join([f"{len(failures)} runs failed:", *failures]))
+        sys.exit("\n".join([f"{len(failures)} failed or not run:", *failures]))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _data, _answer, _other = map(options, ("Data", "Answer", "Model of another server"))
 _MOST_PROBLEMS, _BARS = 5, 8
-_TIMEOUT, _AT_ONCE = 300.0, 8  # of requests to a server
+_TIMEOUT, _AT_ONCE = 300, 8  # of requests to a server
 _SCORES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
