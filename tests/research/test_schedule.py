@@ -1,13 +1,19 @@
-"""research/schedule.py on small runs: the order, trials before runs, what is skipped, failures, and the time."""
+"""research/schedule.py on small runs: the order, trials before runs, what is skipped or waits, failures, kills, and the time."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import tarfile
+import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 CONFIG = """
 name: small_sums
@@ -45,13 +51,7 @@ def begun(script, monkeypatch):
     seen, failing = [], set()
 
     class Ended:
-        def poll(self):
-            return 0
-
-        def kill(self):
-            pass
-
-        wait = kill
+        exitcode = 0
 
     def begin(entry, cells):
         for cell in cells:
@@ -131,11 +131,62 @@ def test_entries_are_chosen_by_name(script, schedule, capsys):
         script.main(["schedule.yaml", "--only", "pool"])
 
 
+def test_entries_are_chosen_by_name_and_model(script, schedule, capsys):
+    schedule({"name": "sizes_a", "models": ["qwen", "smollm"]}, {"name": "sizes_b", "models": ["qwen"]}, {"name": "sizes_c"})
+    script.main(["schedule.yaml", "--plan", "--only", "sizes_c:tiny", "--only", "*_[ab]:q*"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["sizes_a (qwen)", "sizes_b (qwen)", "sizes_c (tiny)"]
+
+
 def test_memory_and_time_limit_what_begins(script, schedule, begun):
     do(script, schedule({"seconds": 1000, "name": "long"}, {"gib": 200, "name": "large"}))
     assert begun[0] == []
     do(script, schedule({"gib": 60}), processes=14)
     assert len(begun[0]) == 4
+
+
+def test_an_entry_waits_for_its_model(script, schedule, begun, monkeypatch, capsys):
+    entries = schedule({"models": ["later"], "labels": ["ce"]}, {"models": ["never"]}, {"name": "other", "labels": ["emd"]})
+    polls = []
+
+    def sleep(seconds):
+        polls.append([name for name, *_ in begun[0]])
+        if len(polls) == 4:
+            Path("later").mkdir()
+        monkeypatch.setattr(script.time, "monotonic", lambda: 10.0 * len(polls))
+
+    monkeypatch.setattr(script.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(script.time, "sleep", sleep)
+    failures = do(script, entries, seconds=95)
+    assert polls == [["emd"] * 2] * 4 + [["emd"] * 2 + ["ce"] * 2] * 6  # until nothing that comes could end in time
+    assert failures == ["small_sums (never): not run, its model is not there"]
+    assert capsys.readouterr().out.startswith("models that are not there yet: later, never\n")
+
+
+def test_a_missing_model_of_finished_runs_is_not_waited_for(script, schedule, begun):
+    Path("gone").mkdir()
+    assert do(script, schedule({"models": ["gone"]})) == []
+    Path("gone").rmdir()
+    assert do(script, schedule({"models": ["gone"]})) == []
+
+
+def test_the_disk_is_asked_again_only_when_a_job_has_ended(script, schedule, begun, monkeypatch):
+    asked, sleeps, left = [], [], script.Entry.left.fget
+    monkeypatch.setattr(script.Entry, "left", property(lambda entry: (asked.append(entry.name), left(entry))[1]))
+    finished = script.begin
+    process = type("Process", (), {"exitcode": property(lambda self: 0 if len(sleeps) % 100 == 0 else None)})
+
+    def begin(entry, cells):
+        job = finished(entry, cells)
+        job.process = process()
+        return job
+
+    monkeypatch.setattr(script, "begin", begin)
+    monkeypatch.setattr(script.time, "sleep", sleeps.append)
+    entries = schedule({"name": "a", "seeds": 1}, {"name": "b", "seeds": 1})
+    assert do(script, entries, processes=3) == []
+    assert len(sleeps) == 200
+    assert asked == ["a", "b", "a", "b", "b"]  # the last: of its second run
 
 
 @pytest.mark.parametrize("kind", ["scores.csv.xz", "pools.csv"])
@@ -173,17 +224,104 @@ def test_the_schedule_of_the_project_can_be_read(script, monkeypatch, capsys, tm
     assert [line.split(": ", 1)[1].split("_")[0] for line in lines[:10]] == ["sizes"] * 10  # gain against model size leads
 
 
+forks = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked")
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # by OpenBLAS's threads
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def stuck(script, monkeypatch):
+    """Runs that start a process, write its id and theirs into the file ``pids``, and do not end."""
+
+    def run_cells(cells, folder):
+        worker = get_context("fork").Process(target=signal.pause, daemon=True)
+        worker.start()
+        Path("part").write_text(f"{os.getpid()} {worker.pid}")
+        Path("part").rename("pids")
+        signal.pause()
+
+    def pids():
+        return [int(pid) for pid in Path("pids").read_text().split()]
+
+    monkeypatch.setattr(script, "run_cells", run_cells)
+    yield pids
+    for pid in filter(is_alive, pids()):
+        os.kill(pid, signal.SIGKILL)
+
+
+@forks
 @pytest.mark.launch
-def test_real_runs_are_packed_and_continue_elsewhere(script, schedule, tmp_path):
+def test_a_run_that_fails_has_a_log_and_the_others_go_on(script, schedule, monkeypatch, capsys):
+    def run_cells(cells, folder):
+        sys.stdout.write("one\n")
+        os.write(2, b"two\n")
+        if cells[0].name == "ce":
+            raise MemoryError("full")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(script, "run_cells", run_cells)
+    entries = schedule({"seeds": 1})
+    failures = do(script, entries, poll=0.02)
+    assert sorted(line.split(": ", 1)[1] for line in failures) == ["failed after 0 s: MemoryError: full", "failed after 0 s: two"]
+    assert capsys.readouterr().out.splitlines() == failures
+    (log,) = [path.read_text() for path in Path("runs/small_sums/cells").glob("*.log") if "full" in path.read_text()]
+    assert log.startswith("one\ntwo\n")
+    assert "Traceback" in log
+
+
+@forks
+@pytest.mark.launch
+def test_a_run_out_of_time_is_killed_with_its_workers(script, schedule, stuck, capsys):
+    begun = time.monotonic()
+    assert do(script, schedule({"seeds": 1, "labels": ["ce"]}), seconds=2, poll=0.02) == []
+    assert time.monotonic() - begun < 10
+    assert capsys.readouterr().out == "small_sums tiny ce seed 0: given up, out of time\n"
+    wait_for(lambda: not any(map(is_alive, stuck())))
+
+
+@forks
+@pytest.mark.launch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_runs_end_with_the_schedule(script, schedule, stuck, number):
+    entries = schedule({"seeds": 1, "labels": ["ce"]}, {"seeds": 1, "labels": ["ce"], "name": "other"})
+    process = get_context("fork").Process(target=do, args=(script, entries), kwargs={"poll": 0.02})
+    process.start()
+    wait_for(Path("pids").exists)
+    assert all(map(is_alive, stuck()))
+    os.kill(process.pid, number)
+    process.join(5)
+    process.kill()
+    assert process.exitcode
+    wait_for(lambda: not any(map(is_alive, stuck())))
+
+
+@forks
+@pytest.mark.launch
+def test_real_runs_are_packed_and_continue_elsewhere(script, schedule, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)  # set by the script; this restores it
     schedule({"seeds": 1, "labels": ["ce"], "rates": [1e-3]})
     script.main(["schedule.yaml", "--minutes", "5", "--processes", "1", "--pack", "kept.tar.xz"])
+    assert not torch.cuda.is_initialized()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with tarfile.open("kept.tar.xz") as archive:
         names = archive.getnames()
         archive.extractall(elsewhere, filter="data")
     assert sum(name.endswith("result.json") for name in names) == 2  # a trial and a run
-    assert not any(name.endswith((".settings.json", ".log")) for name in names)
+    assert not any(name.endswith(".log") for name in names)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(elsewhere)
         assert [entry.left for entry in schedule({"seeds": 1, "labels": ["ce"], "rates": [1e-3]})] == [[]]

