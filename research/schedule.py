@@ -257,7 +257,11 @@ def import_all() -> None:
 def forked(function: Callable[..., object], *arguments: object) -> BaseProcess:
     """Return a process that calls a function with all that is imported here."""
     process = get_context("fork").Process(target=function, args=arguments)
-    process.start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a Ctrl-C within a fork would be lost
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process
 
 

@@ -24,7 +24,8 @@ def loss_names() -> tuple[str, ...]:
         >>> "smmd" in loss_names()
         True
     """
-    files = sorted((Path(__file__).parent / "losses").glob("*.py"))
-    if "numerate.losses" in sys.modules or not files:  # includes losses registered elsewhere; or there is no source
+    imported = "numerate.losses" in sys.modules
+    files = [] if imported else sorted((Path(__file__).parent / "losses").glob("*.py"))
+    if not files:  # imported, with losses registered elsewhere; or there is no source
         return tuple(import_module("numerate.losses").LOSSES)
     return tuple(name for file in files for name in _NAME.findall(file.read_text(encoding="utf-8")))
