@@ -322,6 +322,15 @@ def test_real_runs_are_packed_and_continue_elsewhere(script, schedule, tmp_path,
         archive.extractall(elsewhere, filter="data")
     assert sum(name.endswith("result.json") for name in names) == 2  # a trial and a run
     assert not any(name.endswith(".log") for name in names)
+    records = [(elsewhere / name).read_text(encoding="utf-8") for name in names if name.endswith("predictions.jsonl")]
+    assert len(records) == 2
+    assert not any('"prompt"' in record for record in records)
+    kept = []
+    for folder in (Path.cwd(), elsewhere):
+        (comparison,) = (folder / "runs").iterdir()
+        sys.modules["keep"].main(["scores", str(comparison), "--out", str(folder)])
+        kept += [file.read_bytes() for file in folder.glob("*_scores.csv.xz")]
+    assert kept[0] == kept[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(elsewhere)
         assert [entry.left for entry in schedule({"seeds": 1, "labels": ["ce"], "rates": [1e-3]})] == [[]]
